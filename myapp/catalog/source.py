@@ -1,0 +1,98 @@
+"""Files of the catalogue: bounded reading, YAML with line numbers, hashes, and problems that name file and line."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from myapp.domain.errors import Problem
+from myapp.utils.safe_yaml import YamlError, line_of, load_one
+
+MAX_FILE = 1024 * 1024
+Signature = tuple[tuple[str, int, int, int], ...]
+
+
+@dataclass(frozen=True)
+class CatalogProblem:
+    """`file` is relative to the catalogue's folder; the line, where known, is the problem's."""
+
+    file: str
+    problem: Problem
+
+    def __str__(self) -> str:
+        p = self.problem
+        where = self.file if p.line is None else f"{self.file}:{p.line}"
+        field = f" {p.field}:" if p.field else ""
+        return f"{where}:{field} {p.message}" + (f" ({p.resolution})" if p.resolution else "")
+
+
+class Unreadable(Exception):
+    """A file that cannot be part of the catalogue. `problem` says why."""
+
+    def __init__(self, message: str, *, line: int | None = None, resolution: str | None = None) -> None:
+        super().__init__(message)
+        self.problem = Problem(code="unreadable", message=message, line=line, resolution=resolution)
+
+
+def read_text(path: Path, within: Path) -> str:
+    """A regular UTF-8 file of at most 1 MiB that lies, links followed, within a folder. Raises Unreadable."""
+    if not path.resolve().is_relative_to(within.resolve()):
+        raise Unreadable("lies outside the catalogue")
+    try:
+        if not path.is_file():
+            raise Unreadable("is missing" if not path.exists() else "is not a regular file")
+        if path.stat().st_size > MAX_FILE:
+            raise Unreadable(f"is larger than {MAX_FILE // 1024} KiB")
+        return path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Unreadable(f"is not UTF-8 text (byte {error.start})", resolution="save it as UTF-8") from None
+    except OSError as error:
+        raise Unreadable(f"cannot be read: {error.strerror}") from None
+
+
+def parse_yaml(text: str) -> Any:
+    """The text's one document as plain data. Raises Unreadable with the line."""
+    try:
+        return load_one(text)
+    except YamlError as error:
+        raise Unreadable(f"is not valid YAML: {error}", line=error.line, resolution=error.resolution) from None
+
+
+def check_python(text: str) -> None:
+    """Raises Unreadable with the line of a syntax error."""
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        raise Unreadable(f"is not valid Python: {getattr(error, 'msg', error)}", line=line) from None
+
+
+def with_lines(text: str, problems: Iterable[Problem]) -> list[Problem]:
+    """The problems, each with the line of its field in the YAML text."""
+    return [p if p.line is not None else p.model_copy(update={"line": line_of(text, p.field or "")}) for p in problems]
+
+
+def digest(files: Mapping[str, str]) -> str:
+    """SHA-256 over names and contents, each with its length, in the order of the names."""
+    total = hashlib.sha256()
+    for name in sorted(files):
+        for part in (name.encode(), files[name].encode()):
+            total.update(len(part).to_bytes(8, "big"))
+            total.update(part)
+    return total.hexdigest()
+
+
+def signature(paths: Iterable[Path]) -> Signature:
+    """What changes when any of the files does: names, times, sizes and inodes; a missing file counts as zeros."""
+    rows = []
+    for path in paths:
+        try:
+            found = path.stat()
+            rows.append((str(path), found.st_mtime_ns, found.st_size, found.st_ino))
+        except OSError:
+            rows.append((str(path), 0, 0, 0))
+    return tuple(rows)

@@ -1,0 +1,246 @@
+"""The client commands. Each takes the parsed arguments and answers the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import json
+import os
+import sys
+import uuid
+from typing import Any
+
+from myapp.client import documents, find, follow, session, show
+from myapp.client.errors import DENIED, FAILED, USAGE, ClientError, problem_line
+from myapp.client.http import Api
+from myapp.client.show import pick
+
+
+def _api(args: argparse.Namespace) -> Api:
+    return session.open_api(args.url)
+
+
+def login(args: argparse.Namespace) -> int:
+    """Sign in and remember the token."""
+    url = args.server or args.url
+    if not url:
+        url = session.open_api().url
+    api = Api(session.normal_url(url))
+    if args.token:
+        token = sys.stdin.readline().strip() if args.token == "-" else args.token  # noqa: S105
+        api.token = token
+        username = str(pick(api.get("/me"), "result.username", "username") or "")
+    else:
+        username = args.username or _ask("User name: ")
+        password = args.password or os.environ.get("CUBE_PASSWORD") or _ask("Password: ", hidden=True)
+        if not username or not password:
+            raise ClientError(
+                "a user name and a password are needed", "Or use an API token: --token -", exit_code=USAGE
+            )
+        token = session.login(api, username, password)
+    path = session.login_file()
+    session.save_login(path, session.normal_url(api.url), username, token)
+    print(f"Signed in to {api.url} as {show.safe(username)}; the token is in {path}")
+    return 0
+
+
+def _ask(prompt: str, *, hidden: bool = False) -> str:
+    """From the person at the terminal, else the next line of standard input."""
+    if not sys.stdin.isatty():
+        return sys.stdin.readline().rstrip("\r\n")
+    return getpass.getpass(prompt) if hidden else input(prompt)
+
+
+def validate(args: argparse.Namespace) -> int:
+    """Every problem of every document, as the server sees them."""
+    api, bad, report = _api(args), 0, []
+    for document in documents.read(args.file):
+        problems = _problems(api, document)
+        bad += any(problem.get("severity", "error") == "error" for problem in problems)
+        report.append({"source": document.source, "kind": document.kind, "name": document.name, "problems": problems})
+        if not args.json:
+            verdict = "" if problems else " valid"
+            print(f"{document.source}, line {document.line}: {show.safe(document.label)}:{verdict}")
+            for problem in problems:
+                print(f"  {show.safe(problem_line(problem))}")
+    if args.json:
+        show.as_json(report)
+    return FAILED if bad else 0
+
+
+def _problems(api: Api, document: documents.Document) -> list[dict[str, Any]]:
+    path = document.path + "validate"
+    try:
+        reply = api.request("POST", path, body=document.text.encode(), content_type="application/yaml").json()
+    except ClientError as error:
+        if error.status not in (400, 409, 413, 422):
+            raise
+        whole = [{"message": error.message, "resolution": error.resolution}]
+        found = error.detail if isinstance(error.detail, list) else whole
+    else:
+        found = pick(reply, "problems", "result.problems", "result") or []
+    return [dict(document.in_file(problem)) for problem in found]
+
+
+def apply(args: argparse.Namespace) -> int:
+    """Send each document; go on after a refused one, so that all that is wrong is said at once."""
+    api, failed, report = _api(args), 0, []
+    for document in documents.read(args.file):
+        try:
+            outcome = _apply_one(api, document)
+        except ClientError as error:
+            if error.status in (0, 401):
+                raise
+            failed += 1
+            outcome = {"outcome": "refused", "message": error.message}
+            place = f"{document.source}, line {document.line}"
+            detail = [document.in_file(p) for p in error.detail] if isinstance(error.detail, list) else error.detail
+            shown = ClientError(f"{place}: {document.label}: {error.message}", error.resolution, detail=detail)
+            print("\n".join(show.safe(line) for line in shown.lines()), file=sys.stderr)
+        else:
+            if not args.json:
+                print(show.safe(f"{document.label} {outcome['outcome']}" + _about(document, outcome)))
+        report.append({"kind": document.kind, "name": document.name, **outcome})
+    if args.json:
+        show.as_json(report)
+    return FAILED if failed else 0
+
+
+def _apply_one(api: Api, document: documents.Document) -> dict[str, Any]:
+    is_job = document.kind == "AIJob"
+    headers = {"Idempotency-Key": uuid.uuid4().hex} if is_job else {}
+    reply = api.request(
+        "POST", document.path, body=document.text.encode(), content_type="application/yaml", headers=headers
+    )
+    said = reply.json() or {}
+    if is_job:
+        return {"outcome": "submitted", "id": said.get("id")}
+    created = said.get("created", reply.status == 201)
+    outcome = "unchanged" if not created else "created" if said.get("version") in (1, None) else "updated"
+    return {"outcome": outcome, "id": said.get("id"), "version": said.get("version")}
+
+
+def _about(document: documents.Document, outcome: dict[str, Any]) -> str:
+    if document.kind == "AIJob":
+        return f" as run {outcome['id']}"
+    version = outcome.get("version")
+    return f" (version {str(version)[:12]})" if version is not None else ""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Start a run; with --wait its end decides the exit code."""
+    api = _api(args)
+    params = _params(args.param)
+    identifier = find.pipeline_id(api, args.pipeline, args.project)
+    body: dict[str, Any] = {"params": params}
+    if args.priority:
+        body["priority"] = args.priority
+    if args.version is not None:
+        body["version"] = args.version
+    key = args.idempotency_key or uuid.uuid4().hex
+    reply = api.request("POST", f"/pipeline/{identifier}/run", body=body, headers={"Idempotency-Key": key}).json()
+    return _started(api, int(reply["id"]), args)
+
+
+def retry(args: argparse.Namespace) -> int:
+    """A new run of the failed tasks, or with --all of every task."""
+    api = _api(args)
+    body: dict[str, Any] = {"mode": "all" if args.all else "failed"}
+    if args.param:
+        body["params"] = _params(args.param)
+    reply = api.request(
+        "POST",
+        f"/run/{find.run_id(args.run)}/retry",
+        body=body,
+        headers={"Idempotency-Key": uuid.uuid4().hex},
+    ).json()
+    return _started(api, int(reply["id"]), args)
+
+
+def _started(api: Api, identifier: int, args: argparse.Namespace) -> int:
+    if not args.wait:
+        if args.json:
+            show.as_json({"id": identifier})
+        else:
+            print(f"run {identifier} started; follow it: cube describe run {identifier}")
+        return 0
+    if not args.json:
+        print(f"run {identifier}", file=sys.stderr, flush=True)
+    found = follow.await_run(api, identifier, (lambda run: None) if args.json else follow.Progress())
+    if args.json:
+        show.as_json(found)
+    else:
+        took = show.duration(pick(found, "started_at", "created_at"), pick(found, "ended_at"))
+        print(f"run {identifier} {found['phase']} in {took}")
+        if found["phase"] != "succeeded":
+            _say_why(found)
+    return 0 if found["phase"] == "succeeded" else FAILED
+
+
+def _say_why(found: dict[str, Any]) -> None:
+    if found.get("reason"):
+        print(f"  {show.safe(str(found['reason']))}", file=sys.stderr)
+    for task in found.get("tasks", []):
+        if task.get("phase") == "failed":
+            key = pick(task, "key", "name")
+            print(f"  {show.safe(f'{key}: ' + str(task.get('reason') or 'failed'))}", file=sys.stderr)
+            print(f"    its log: cube logs {found['id']} {key}", file=sys.stderr)
+
+
+def _params(pairs: list[str]) -> dict[str, Any]:
+    """`k=v`: v as JSON where it is that (3, true, [1], {}), else as text. `k:=v`: v as text, whatever it looks like."""
+    params: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise ClientError(f"-p {pair} is not name=value", "Write it like -p seed=3", exit_code=USAGE)
+        if name.endswith(":"):
+            params[name[:-1]] = value
+            continue
+        try:
+            params[name] = json.loads(value)
+        except ValueError:
+            params[name] = value
+    return params
+
+
+def cancel(args: argparse.Namespace) -> int:
+    api = _api(args)
+    for value in args.run:
+        identifier = find.run_id(value)
+        api.post(f"/run/{identifier}/cancel", {"reason": args.reason} if args.reason else None)
+        if args.wait:
+            phase = follow.await_run(api, identifier)["phase"]
+            print(f"run {identifier} {phase}")
+        else:
+            print(f"run {identifier} is being stopped")
+    return 0
+
+
+def logs(args: argparse.Namespace) -> int:
+    api = _api(args)
+    identifier = find.run_id(args.run)
+    task = find.only_task(follow.read_run(api, identifier), args.task)
+    follow.follow_log(
+        api,
+        identifier,
+        task,
+        attempt=args.attempt,
+        rank=args.rank,
+        follow=args.follow,
+        raw=args.raw or not sys.stdout.isatty(),
+    )
+    return 0
+
+
+def whoami(args: argparse.Namespace) -> int:
+    api = _api(args)
+    if not api.token:
+        raise ClientError("nobody is signed in", f"Sign in: cube login {api.url}", exit_code=DENIED)
+    found = api.get("/me")
+    found = found.get("result", found)
+    if args.json:
+        show.as_json({"url": api.url, **found})
+    else:
+        print(f"{show.safe(str(found.get('username')))} at {api.url}")
+    return 0

@@ -1,0 +1,149 @@
+"""The end of an attempt: seal its logs, keep what it left, then one transaction that closes everything at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+
+from myapp.controllers import advance, launch
+from myapp.controllers.engine import Engine
+from myapp.domain.ports import AttemptKey, Cause, Collected, ExecutionBackend, Handle
+from myapp.domain.runs.decide import Outcome
+from myapp.domain.runs.diagnose import Diagnosis
+from myapp.domain.runs.phases import AttemptPhase, Desired, Entity, TaskPhase
+from myapp.domain.runs.retry import judge
+from myapp.persistence import run_store
+from myapp.persistence.unit_of_work import Topic
+
+log = structlog.get_logger(__name__)
+REAP_DELAY_S = 15.0        # the ended object is deleted a little later, in batches
+SEAL_RETRY_S = 10.0
+
+
+def seal(engine: Engine, backend: ExecutionBackend, view: Any) -> None:
+    """Seal and close a finalizing attempt. Safe to repeat: everything is stored under keys of the attempt.
+
+    When the store cannot take it (full, away) the attempt stays finalizing and is tried again; nothing is lost.
+    """
+    key = AttemptKey(view.project, view.id, view.object_name)
+    outcome = Outcome(view.outcome)
+    try:
+        collected = backend.collect(key, Handle(view.handle["uid"], view.handle["data"]))
+        chunks = engine.context.logs.seal(view.project, view.run_id, view.node_key, view.attempt_no, collected.logs)
+        outputs = _keep(engine, view, collected) if outcome is Outcome.SUCCEEDED else []
+    except OSError as error:
+        log.error("sealing failed, will be tried again", attempt=view.id, error=str(error))
+        with engine.context.database.write() as unit:
+            run_store.note_attempt(
+                unit.connection, view.id, view.version, message=f"waiting for the store: {error}"[:2000],
+                next_check_at=unit.now + SEAL_RETRY_S,
+            )
+        return
+    engine.crash("sealed")
+    diagnosis = Diagnosis(**{**view.diagnosis, "cause": Cause(view.diagnosis["cause"]) if view.diagnosis["cause"] else None}) if view.diagnosis else None
+    metrics = [
+        {
+            "run_id": view.run_id, "task_run_id": view.task_run_id, "attempt_id": view.id, "name": str(m["name"])[:128],
+            "value": float(m["value"]), "step": m.get("step"), "at": float(m.get("at") or view.finished_at),
+        }
+        for m in collected.metrics
+    ]
+    logs = [
+        {
+            "attempt_id": view.id, "rank": c.rank, "seq": c.seq, "byte_start": c.byte_start, "byte_end": c.byte_end,
+            "object_key": c.object_key, "sealed": True,
+        }
+        for c in chunks
+    ]
+    close(engine, view, outcome, diagnosis, outputs=outputs, metrics=metrics, logs=logs)
+
+
+def _keep(engine: Engine, view: Any, collected: Collected) -> list[dict[str, Any]]:
+    """Output rows of a successful attempt; its artifacts moved into the store."""
+    base = {"run_id": view.run_id, "task_run_id": view.task_run_id, "attempt_id": view.id}
+    rows: list[dict[str, Any]] = [
+        {**base, "name": name, "kind": "value", "value": value, "path": None, "size": None, "media_type": None}
+        for name, value in collected.values.items()
+    ]
+    for name, path in collected.artifacts.items():
+        if name in collected.values:
+            continue
+        stored = engine.context.artifacts.put(view.project, view.run_id, view.node_key, view.attempt_no, name, path)
+        rows.append(
+            {**base, "name": name, "kind": "artifact", "value": None, "path": stored.path, "size": stored.size, "media_type": stored.media_type}
+        )
+    return rows
+
+
+def close(
+    engine: Engine,
+    view: Any,
+    outcome: Outcome,
+    diagnosis: Diagnosis | None,
+    *,
+    outputs: list[dict[str, Any]] | None = None,
+    metrics: list[dict[str, Any]] | None = None,
+    logs: list[dict[str, Any]] | None = None,
+) -> None:
+    """One transaction: the attempt ends, its allocation closes, its task ends or is queued again, the graph goes on."""
+    cause = diagnosis.cause if diagnosis else None
+    summary = diagnosis.summary if diagnosis else ""
+    with engine.context.database.write() as unit:
+        run = unit.lock_run(view.run_id)
+        extra: dict[str, Any] = {}
+        if view.phase == AttemptPhase.PLANNED:
+            extra = {
+                "finished_at": unit.now, "cause": str(cause or ""), "message": summary[:2000], "outcome": str(outcome),
+                "diagnosis": diagnosis.to_json() if diagnosis else None,
+            }
+        unit.move(
+            Entity.ATTEMPT, view.id, view.run_id, view.version, AttemptPhase(view.phase), AttemptPhase(str(outcome)),
+            note=summary, live_guard=None, next_check_at=unit.now + REAP_DELAY_S, **extra,
+        )
+        run_store.release_allocations(unit.connection, view.id, unit.now)
+        run_store.insert_results(unit.connection, outputs or [], metrics or [], logs or [])
+        unit.post(Topic.ADMISSION, view.backend, ring=False)
+        ended = _end_task(engine, unit, run, view, outcome, diagnosis)
+        if ended:
+            advance.after(engine, unit, run, view.node_key)
+        else:
+            advance.promote(unit, run, advance.room(unit, run))
+    view.phase = AttemptPhase(str(outcome))
+    engine.crash("closed")
+
+
+def _end_task(engine: Engine, unit: Any, run: Any, view: Any, outcome: Outcome, diagnosis: Diagnosis | None) -> bool:
+    """Move the task on from its ended attempt. True when it has ended, False when another attempt will follow."""
+    cause = diagnosis.cause if diagnosis else None
+    reason = _reason(diagnosis)
+    stopping = run.desired == Desired.STOP
+    source = TaskPhase(view.task_phase)
+    columns: dict[str, Any] = {"reason": reason[:2000], "reason_code": str(cause or "")}
+
+    def move(target: TaskPhase, **more: Any) -> None:
+        unit.move(Entity.TASK, view.task_run_id, view.run_id, view.task_version, source, target, **columns, **more)
+
+    if outcome is Outcome.SUCCEEDED:
+        move(TaskPhase.SUCCEEDED, finished_at=unit.now)
+        return True
+    verdict = judge(
+        outcome, cause, launch.retry_policy(view, engine.retry_defaults),
+        user_failures=view.user_failures, infra_failures=view.infra_failures,
+    )
+    counter = {"infra_failures": view.infra_failures + 1} if verdict.infrastructure else {"user_failures": view.user_failures + 1}
+    if outcome is Outcome.STOPPED or (stopping and verdict.again):
+        move(TaskPhase.STOPPED, finished_at=unit.now)
+        return True
+    if verdict.again:
+        columns["reason"] = f"{reason}; tried again in {verdict.delay_s:g} s"[:2000]
+        move(TaskPhase.READY, next_check_at=unit.now + verdict.delay_s, **counter)
+        return False
+    move(TaskPhase.FAILED, finished_at=unit.now, **counter)
+    return True
+
+
+def _reason(diagnosis: Diagnosis | None) -> str:
+    if diagnosis is None:
+        return ""
+    return ". ".join(part.rstrip(".") for part in (diagnosis.summary, diagnosis.resolution) if part)

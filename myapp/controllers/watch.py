@@ -1,0 +1,55 @@
+"""The watch: turns events of the backends into rung bells, and every second rings what is due. Loses nothing by dying."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import structlog
+
+from myapp.controllers import sweep
+from myapp.controllers.engine import Engine
+from myapp.persistence.unit_of_work import Topic
+
+log = structlog.get_logger(__name__)
+TICK_S = 1.0
+ORPHANS_EVERY_S = 60.0
+
+
+class Watcher(Protocol):
+    """What a backend offers to be told of changes: attempt ids, waiting at most `timeout` seconds."""
+
+    def events(self, timeout: float) -> Iterable[int]: ...
+
+    def close(self) -> None: ...
+
+
+def run(engine: Engine, watcher: Watcher, stop: threading.Event, *, report: Callable[[], None] = lambda: None) -> None:
+    """Loop until `stop` is set. `report` is called about once a minute (to write down what the backends have)."""
+    rung = sweep.Rung()
+    due_at = orphans_at = time.monotonic()
+    _quietly("start", lambda: sweep.live(engine))
+    while not stop.is_set():
+        now = time.monotonic()
+        for attempt_id in watcher.events(max(0.0, min(TICK_S, due_at - now))):
+            engine.context.database.bell.ring(Topic.ATTEMPT, str(attempt_id))
+        now = time.monotonic()
+        if now >= due_at:
+            due_at = now + TICK_S
+            _quietly("due", lambda: sweep.due(engine, rung))
+        if now >= orphans_at:
+            orphans_at = now + ORPHANS_EVERY_S
+            _quietly("report", report)
+            for kind in engine.backends:
+                _quietly("orphans", lambda kind=kind: sweep.orphans(engine, kind))  # type: ignore[misc]
+    watcher.close()
+
+
+def _quietly(what: str, step: Callable[[], object]) -> None:
+    """The database or a backend may be away for a while: say so and go on."""
+    try:
+        step()
+    except Exception as error:
+        log.warning("watch step failed, will be tried again", step=what, error=str(error)[:500])

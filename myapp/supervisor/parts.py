@@ -1,0 +1,113 @@
+"""The platform's parts, each in the foreground of a process of its own: forked by `cube up`, or alone (`cube web`)."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from myapp.client import heartbeat
+from myapp.config import Settings
+
+_PRELOAD = (
+    "celery.app.amqp",
+    "celery.apps.worker",
+    "celery.beat",
+    "celery.concurrency.thread",
+    "celery.worker.components",
+    "celery.worker.consumer",
+    "gunicorn.app.base",
+    "gunicorn.workers.gthread",
+    "kombu.transport.redis",
+    "myapp.backends.local.interrupt",
+    "myapp.composition",
+    "myapp.tasks.celery_app",
+    "myapp.views.application",
+    "myapp.views.server",
+)
+
+
+def preload() -> None:
+    """Import what the parts need, once, before forking. Opens no connection, starts no thread."""
+    for name in _PRELOAD:
+        importlib.import_module(name)
+
+
+def run_web(settings: Settings) -> int:
+    from myapp.composition import create_platform
+    from myapp.views.server import serve
+
+    serve(create_platform(settings))
+    return 0
+
+
+def run_worker(settings: Settings) -> int:
+    """Celery with threads. TERM: what it is answering is finished first (each answer is short), then it ends."""
+    from myapp.composition import create_platform
+    from myapp.tasks.celery_app import create_celery
+
+    celery = create_celery(create_platform(settings, durable=False))
+    worker: Any = celery.Worker(
+        pool="threads",
+        concurrency=settings.worker_threads,
+        optimization="fair",
+        without_gossip=True,
+        without_mingle=True,
+        without_heartbeat=True,
+        task_events=False,
+        loglevel=settings.log_level.upper() if settings.log_level != "info" else "WARNING",
+        redirect_stdouts=False,
+        quiet=True,
+        hostname=f"worker@{settings.node}",
+    )
+    worker.start()
+    return int(worker.exitcode or 0)
+
+
+def run_beat(settings: Settings) -> int:
+    """Celery's beat with its schedule in memory: which runs are due, the database decides."""
+    import celery.beat
+
+    from myapp.tasks.celery_app import make_app
+
+    service: Any = celery.beat.Service(make_app(settings.redis), scheduler_cls=celery.beat.Scheduler)
+
+    def stop(signum: int, frame: object) -> None:
+        service.stop()
+        raise SystemExit(0)
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    service.start()
+    return 0
+
+
+def run_watch(settings: Settings) -> int:
+    from myapp.composition import create_platform
+
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda signum, frame: stop.set())
+    signal.signal(signal.SIGINT, lambda signum, frame: stop.set())
+    create_platform(settings, durable=False).watch(stop)
+    return 0
+
+
+PARTS: dict[str, Callable[[Settings], int]] = {
+    "web": run_web,
+    "worker": run_worker,
+    "beat": run_beat,
+    "watch": run_watch,
+}
+
+
+def run_alone(name: str, settings: Settings) -> int:
+    """One part in this process, for containers and many machines; `cube alive NAME` sees its heart beat."""
+    heartbeat.start(name)
+    with contextlib.suppress(KeyboardInterrupt):
+        return PARTS[name](settings)
+    sys.stderr.write(f"cube {name}: stopped\n")
+    return 0

@@ -1,0 +1,114 @@
+"""The pages: sign in, the runs, one run. They show what the API answers; nothing else is behind them."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from flask import g, redirect, render_template, request, session
+from flask_appbuilder import expose
+from flask_appbuilder.security.views import AuthDBView
+from flask_appbuilder.views import IndexView
+from flask_wtf.csrf import generate_csrf
+from werkzeug.wrappers import Response
+
+from myapp.domain.errors import Limited, NotFound, Unauthenticated, Unavailable
+from myapp.domain.permissions import Permission
+from myapp.security.manager import open_session
+from myapp.views.access import CsrfRefused, check_csrf, who_if_any
+from myapp.views.blueprints import site
+from myapp.views.http import Call, Route, declare, route
+from myapp.views.view_security import sign_in
+from myapp.views.words import LANGUAGES, language, words
+
+_SIGN_IN = Route(Permission.PUBLIC, ("GET", "POST"), page=True, form=True, hidden=True)
+_SIGN_OUT = Route(Permission.SELF, ("POST",), page=True, hidden=True)
+_HOME = Route(Permission.SELF, page=True, hidden=True)
+
+
+def page(template: str, status: int = 200, **values: Any) -> Response:
+    lang = language()
+    actor = g.get("cube_actor")
+    html = render_template(
+        template, lang=lang, languages=LANGUAGES, w=words(lang), words=words(lang), actor=actor,
+        here=request.full_path.rstrip("?"), csrf=generate_csrf(), **values,
+    )
+    return Response(html, status=status, mimetype="text/html")
+
+
+class HomeView(IndexView):  # type: ignore[misc]
+    """The list of runs."""
+
+    @expose("/")
+    def index(self) -> Response:
+        return page("cube/runs.html")
+
+    declare(index, _HOME)
+
+
+class SignInView(AuthDBView):  # type: ignore[misc]
+    """Our form on FAB's place: rate limited together with the API, and a new session for whoever comes in."""
+
+    @expose("/login/", methods=["GET", "POST"])
+    def login(self) -> Response:
+        target = safe_target(request.args.get("next"))
+        if request.method == "GET":
+            if who_if_any() is not None:
+                return redirect(target)
+            return page("cube/login.html", next=target)
+        w = words(language())
+        username, password = request.form.get("username", ""), request.form.get("password", "")
+        try:
+            check_csrf()
+            found = sign_in(username, password)
+        except CsrfRefused:
+            return page("cube/login.html", 400, next=target, problem=w["form_expired"], username=username[:320])
+        except Unauthenticated:
+            return page("cube/login.html", 401, next=target, problem=w["bad_credentials"], username=username[:320])
+        except (Limited, Unavailable) as error:
+            seconds = int(error.retry_after or 5)
+            response = page(
+                "cube/login.html", error.status, next=target, problem=w["too_many"].format(seconds=seconds),
+                username=username[:320],
+            )
+            response.headers["Retry-After"] = str(seconds)
+            return response
+        open_session(found.user_id, found.stamp)
+        return redirect(target)
+
+    @expose("/logout/", methods=["POST"])
+    def logout(self) -> Response:
+        lang = session.get("locale")
+        session.clear()
+        if lang:
+            session["locale"] = lang
+        return redirect("/login/")
+
+    declare(login, _SIGN_IN)
+    declare(logout, _SIGN_OUT)
+
+
+@route(site, "/run/<id:run_id>", permission=Permission.RUN_READ, page=True, hidden=True)
+def run_page(call: Call, run_id: int) -> Any:
+    """One run; what may not be seen is told by the API."""
+    return page("cube/run.html", run_id=run_id)
+
+
+@route(site, "/language/<word:lang>", permission=Permission.PUBLIC, page=True, hidden=True)
+def choose_language(call: Call, lang: str) -> Any:
+    """Show the pages in another language from now on."""
+    if lang not in LANGUAGES:
+        raise NotFound("this language is not spoken here")
+    session["locale"] = lang
+    back = urlsplit(request.referrer or "")
+    return redirect(safe_target(back.path if back.netloc == request.host else "/"))
+
+
+def safe_target(wanted: str | None) -> str:
+    """A path on this site; `/` for anything that leads elsewhere."""
+    if not wanted or not wanted.startswith("/") or wanted.startswith(("//", "/\\")) or not wanted.isprintable():
+        return "/"
+    parts = urlsplit(wanted)
+    if parts.scheme or parts.netloc or "\\" in wanted or parts.path.startswith(("/api/", "/login", "/logout")):
+        return "/"
+    return wanted
