@@ -12,6 +12,6 @@ if TYPE_CHECKING:
 
 def create_app(platform: Platform) -> Flask:
     """The web application of a composed platform. The schema must be up to date (`cube db upgrade`)."""
-    from myapp.views.application import build
+    from myapp.views.app import build
 
     return build(platform.settings, platform.database, platform.context)

@@ -161,7 +161,7 @@ def _add_client(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "run a pipeline",
         url=True,
         json=True,
-        example="  cube run digits --wait\n  cube run vision/train -p epochs=3 -p name:=007 --priority high",
+        example="  cube run digits --wait\n  cube run vision/train -p epochs=3 -p 'sizes=[1, 2]' --priority high",
     )
     run.add_argument("pipeline", metavar="PIPELINE", help="name, project/name or id")
     _add_params(run)
@@ -238,7 +238,7 @@ def _add_params(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a parameter; lists and objects as JSON; NAME:=VALUE is text, whatever it looks like",
+        help="a parameter of the pipeline, read by its type; lists and objects as JSON",
     )
 
 

@@ -69,16 +69,17 @@ def validate(args: argparse.Namespace) -> int:
 
 
 def _problems(api: Api, document: documents.Document) -> list[dict[str, Any]]:
-    path = document.path + "validate"
     try:
-        reply = api.request("POST", path, body=document.text.encode(), content_type="application/yaml").json()
+        reply = api.request(
+            "POST", "/pipeline/validate", body=document.text.encode(), content_type="application/yaml"
+        ).json()
     except ClientError as error:
         if error.status not in (400, 409, 413, 422):
             raise
         whole = [{"message": error.message, "resolution": error.resolution}]
         found = error.detail if isinstance(error.detail, list) else whole
     else:
-        found = pick(reply, "problems", "result.problems", "result") or []
+        found = pick(reply, "result.problems") or []
     return [dict(document.in_file(problem)) for problem in found]
 
 
@@ -130,8 +131,8 @@ def _about(document: documents.Document, outcome: dict[str, Any]) -> str:
 def run(args: argparse.Namespace) -> int:
     """Start a run; with --wait its end decides the exit code."""
     api = _api(args)
-    params = _params(args.param)
     identifier = find.pipeline_id(api, args.pipeline, args.project)
+    params = _params(args.param, find.param_types(api, identifier) if args.param else {})
     body: dict[str, Any] = {"params": params}
     if args.priority:
         body["priority"] = args.priority
@@ -145,12 +146,14 @@ def run(args: argparse.Namespace) -> int:
 def retry(args: argparse.Namespace) -> int:
     """A new run of the failed tasks, or with --all of every task."""
     api = _api(args)
+    identifier = find.run_id(args.run)
     body: dict[str, Any] = {"mode": "all" if args.all else "failed"}
     if args.param:
-        body["params"] = _params(args.param)
+        pipeline = follow.read_run(api, identifier).get("pipeline_id")
+        body["params"] = _params(args.param, find.param_types(api, pipeline) if pipeline else {})
     reply = api.request(
         "POST",
-        f"/run/{find.run_id(args.run)}/retry",
+        f"/run/{identifier}/retry",
         body=body,
         headers={"Idempotency-Key": uuid.uuid4().hex},
     ).json()
@@ -187,21 +190,22 @@ def _say_why(found: dict[str, Any]) -> None:
             print(f"    its log: cube logs {found['id']} {key}", file=sys.stderr)
 
 
-def _params(pairs: list[str]) -> dict[str, Any]:
-    """`k=v`: v as JSON where it is that (3, true, [1], {}), else as text. `k:=v`: v as text, whatever it looks like."""
+def _params(pairs: list[str], types: dict[str, str]) -> dict[str, Any]:
+    """`k=v` by the parameter's type: text as it stands, everything else as JSON where it is that."""
     params: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
             raise ClientError(f"-p {pair} is not name=value", "Write it like -p seed=3", exit_code=USAGE)
-        if name.endswith(":"):
-            params[name[:-1]] = value
-            continue
-        try:
-            params[name] = json.loads(value)
-        except ValueError:
-            params[name] = value
+        params[name] = value if types.get(name) in ("str", "text") else _json_or_text(value)
     return params
+
+
+def _json_or_text(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
 
 
 def cancel(args: argparse.Namespace) -> int:

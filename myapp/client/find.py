@@ -49,6 +49,12 @@ def pipeline(api: Api, reference: str, project: str | None) -> dict[str, Any]:
     return dict(found.get("result", found))
 
 
+def param_types(api: Api, identifier: int) -> dict[str, str]:
+    """The types of a pipeline's parameters, by name: they decide how `-p name=value` is read."""
+    found = api.get(f"/pipeline/{segment(identifier)}")["result"]
+    return {str(param.get("name")): str(param.get("type", "str")) for param in found.get("params") or []}
+
+
 def run_id(value: str) -> int:
     if not value.isdecimal():
         raise ClientError(

@@ -117,6 +117,6 @@ def format_duration(seconds: float) -> str:
 
 
 def _number(value: object, what: str, remedy: str) -> Decimal:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 2**63:   # NaN included
         raise BadQuantity(f"{shown(value)} is not {what}: {remedy}", resolution=remedy)
     return Decimal(repr(value)) if isinstance(value, float) else Decimal(value)

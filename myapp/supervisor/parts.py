@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import signal
 import sys
 import threading
@@ -12,6 +13,7 @@ from typing import Any
 
 from myapp.client import heartbeat
 from myapp.config import Settings
+from myapp.utils import process
 
 _PRELOAD = (
     "celery.app.amqp",
@@ -26,7 +28,7 @@ _PRELOAD = (
     "myapp.backends.local.interrupt",
     "myapp.composition",
     "myapp.tasks.celery_app",
-    "myapp.views.application",
+    "myapp.views.app",
     "myapp.views.server",
 )
 
@@ -41,6 +43,8 @@ def run_web(settings: Settings) -> int:
     from myapp.composition import create_platform
     from myapp.views.server import serve
 
+    arbiter = os.getpid()
+    os.register_at_fork(after_in_child=lambda: process.die_with_parent(arbiter))  # gunicorn's workers
     serve(create_platform(settings))
     return 0
 

@@ -17,6 +17,7 @@ from myapp.utils.safe_yaml import Limits, YamlError, line_of, load_one
 MAX_BODY = 5 * 1024 * 1024
 MAX_DEPTH = 64
 MAX_VALUES = 500_000
+_MOST_LOCATED = 50
 JSON_TYPE = "application/json"
 YAML_TYPES = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml", "text/vnd.yaml")
 
@@ -32,14 +33,17 @@ class Document:
 
     def locate(self, error: CubeError) -> CubeError:
         """The same error, its problems with the lines of the YAML they are about."""
-        if self.text is None or not error.problems:
-            return error
-        text = self.text
-        error.problems = [
-            p.model_copy(update={"line": line_of(text, p.field)}) if p.field and p.line is None else p
-            for p in error.problems[:50]
-        ] + error.problems[50:]
+        error.problems = self.located(error.problems)
         return error
+
+    def located(self, problems: list[Problem]) -> list[Problem]:
+        if self.text is None or not problems:
+            return problems
+        text = self.text
+        return [
+            p.model_copy(update={"line": line_of(text, p.field)}) if p.field and p.line is None and n < _MOST_LOCATED else p
+            for n, p in enumerate(problems)
+        ]
 
 
 def read_document(*, yaml: bool = True) -> Document:

@@ -1,7 +1,7 @@
 """The sample pipeline and the templates it uses, run for real: own environment, own folders, real data.
 
-What the platform does is done here by hand, from the same documents: arguments are checked and rendered by the domain,
-each script gets its folders, and what it leaves is handed on to the next.
+What the platform does is done here by hand, from the same documents: the domain renders each task to its command and
+files, the script gets its folders, and what it leaves is handed on to the next.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ import subprocess
 import sys
 import tempfile
 import zlib
-from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from uv import find_uv_bin
 
 from myapp.catalog import Catalog, load_catalog
+from myapp.domain.frameworks.render import argv
+from myapp.domain.graph import GraphTask, PipelineGraph, validate_pipeline
 from myapp.domain.params import resolve_params
 from myapp.domain.pipeline import parse_pipeline
-from myapp.domain.template import check_rendered_args
-from myapp.domain.templating import make_context, render
+from myapp.domain.taskspec import render_task
+from myapp.domain.templating import Context, make_context
+from myapp.utils.safe_yaml import load_one
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "myapp" / "example" / "pipeline"
@@ -85,23 +86,29 @@ class Runner:
         self.workspace = root / "workspace"
         self.workspace.mkdir(parents=True, exist_ok=True)
 
-    def run(self, template: str, args: dict[str, Any], task: str = "task") -> Task:
-        document = self.catalog.templates[template].document
-        values, problems = check_rendered_args(document.spec.args, args, where="args")
-        assert problems == []
-        base = Path(tempfile.mkdtemp(dir=self.root, prefix=f"{task}-"))
+    def run(self, template: str, args: dict[str, Any], key: str = "task") -> Task:
+        return self.run_task(GraphTask(key=key, template=template, args=args), make_context())
+
+    def run_task(self, task: GraphTask, context: Context) -> Task:
+        rendered, problems = render_task(task, self.catalog.templates[str(task.template)].document.spec, context)
+        assert rendered is not None, problems
+        command, files = argv(self.catalog.frameworks[rendered.spec.framework], rendered.spec)
+        base = Path(tempfile.mkdtemp(dir=self.root, prefix=f"{task.key}-"))
         job, out = base / "job", base / "out"
         job.mkdir()
-        for name, text in {**document.spec.files, "args.json": json.dumps(values)}.items():
+        for name, text in files.items():
             (job / name).write_text(text)
         env = {
-            "PATH": os.defpath, "HOME": str(base), "TMPDIR": str(base), "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1",
+            "PATH": f"{self.python.parent}{os.pathsep}{os.defpath}", "HOME": str(base),
+            "TMPDIR": str(base), "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1",
             "CUBE_JOB_DIR": str(job), "CUBE_OUTPUT_DIR": str(out), "CUBE_WORKSPACE": str(self.workspace),
-            "CUBE_RUN_ID": "7", "CUBE_TASK": task, "CUBE_RANK": "0", "CUBE_WORLD_SIZE": "1",
+            "CUBE_RUN_ID": "7", "CUBE_TASK": task.key, "CUBE_RANK": "0", "CUBE_WORLD_SIZE": "1",
         }
         process = subprocess.run(
-            [str(self.python), str(job / document.spec.job["scriptFile"])], cwd=self.workspace, env=env, text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300,
+            [shutil.which(command[0], path=env["PATH"]) or command[0],
+             *(word.replace("$(CUBE_JOB_DIR)", str(job)) for word in command[1:])],
+            cwd=self.workspace, env=env, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, timeout=300,
         )
         return Task(process, out)
 
@@ -114,18 +121,18 @@ def runner(catalog: Catalog, python: Path, tmp_path: Path) -> Runner:
 @pytest.fixture(scope="module")
 def digits(catalog: Catalog, python: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Runner, dict[str, Task]]:
     """The whole sample, task by task in the order of its graph, with fewer trees than the default."""
-    pipeline, problems = parse_pipeline(yaml.safe_load((EXAMPLES / "digits" / "pipeline.yaml").read_text()))
+    pipeline, problems = parse_pipeline(load_one((EXAMPLES / "digits" / "pipeline.yaml").read_text()))
     assert pipeline is not None, problems
+    views = {name: template.view() for name, template in catalog.templates.items()}
+    assert validate_pipeline(pipeline, templates=views, frameworks=catalog.frameworks) == []
     params, problems = resolve_params(pipeline.spec.params, {"n_estimators": 120})
     assert problems == []
     runner = Runner(catalog, python, tmp_path_factory.mktemp("digits"))
-    tasks = {task.name: task for task in pipeline.spec.tasks}
     done: dict[str, Task] = {}
-    for key in TopologicalSorter({name: task.depends_on for name, task in tasks.items()}).static_order():
+    for task in PipelineGraph.of(pipeline, views).tasks:
         context = make_context(params=params, tasks={k: {"outputs": t.outputs} for k, t in done.items()})
-        args = render(tasks[key].args, context)
-        done[key] = runner.run(str(tasks[key].template), args, key)
-        assert done[key].code == 0, done[key].log
+        done[task.key] = runner.run_task(task, context)
+        assert done[task.key].code == 0, done[task.key].log
     return runner, done
 
 
@@ -172,7 +179,7 @@ def test_the_parts_do_not_overlap(digits: tuple[Runner, dict[str, Task]], python
 
 
 def test_every_declared_output_is_there(digits: tuple[Runner, dict[str, Task]], catalog: Catalog) -> None:
-    pipeline = yaml.safe_load((EXAMPLES / "digits" / "pipeline.yaml").read_text())
+    pipeline = load_one((EXAMPLES / "digits" / "pipeline.yaml").read_text())
     kinds = {"int": int, "float": (float, int), "str": str, "json": (dict, list)}
     for task in pipeline["spec"]["tasks"]:
         left = digits[1][task["name"]]

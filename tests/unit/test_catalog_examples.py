@@ -14,12 +14,11 @@ import pytest
 
 from myapp.catalog import Catalog, load_catalog
 from myapp.domain.frameworks.render import render_launch
-from myapp.domain.frameworks.topology import Plan, plan
+from myapp.domain.frameworks.topology import Plan, check_job, plan
+from myapp.domain.graph import validate_pipeline
 from myapp.domain.jobspec import AIJob, parse_aijob
-from myapp.domain.pipeline import parse_pipeline
+from myapp.domain.pipeline import PipelineDoc, parse_pipeline
 from myapp.domain.ports import Addresses, AttemptKey, LaunchSpec
-from myapp.domain.template import validate_args
-from myapp.domain.templating import references
 from myapp.utils.safe_yaml import load_one
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,35 +44,33 @@ def planned(catalog: Catalog, job: AIJob) -> Plan:
     return result
 
 
-@pytest.mark.parametrize("name", PIPELINES)
-def test_pipelines_are_valid_and_their_references_lead_somewhere(catalog: Catalog, name: str) -> None:
+def read_pipeline(name: str) -> PipelineDoc:
     pipeline, problems = parse_pipeline(load_one((EXAMPLES / name / "pipeline.yaml").read_text()))
     assert pipeline is not None, problems
-    assert pipeline.metadata.name == name
-    tasks = {task.name: task for task in pipeline.spec.tasks}
-    params = {param.name for param in pipeline.spec.params}
-    for task in tasks.values():
-        template = catalog.templates[str(task.template)].document
-        assert validate_args(template.spec.args, task.args, where="args")[1] == []
-        upstream = set(task.depends_on)
-        for _ in tasks:
-            upstream |= {parent for key in upstream for parent in tasks[key].depends_on}
-        for ref in references([task.args, task.env]):
-            if ref.task is None:
-                assert ref.path[1] in params, ref
-                continue
-            assert ref.task in upstream, (task.name, str(ref))
-            declared = {o.name for o in catalog.templates[str(tasks[ref.task].template)].document.spec.outputs}
-            assert not declared or ref.path[3] in declared, (task.name, str(ref))
+    return pipeline
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_pipelines_are_valid(catalog: Catalog, name: str) -> None:
+    pipeline = read_pipeline(name)
+    assert (pipeline.metadata.name, pipeline.metadata.project) == (name, "public")
+    views = {key: template.view() for key, template in catalog.templates.items()}
+    assert validate_pipeline(pipeline, templates=views, frameworks=catalog.frameworks) == []
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_jobs_are_valid(catalog: Catalog, name: str) -> None:
+    job = read_job(name)
+    assert (job.metadata.name, job.metadata.project) == (name, "public")
+    assert check_job(catalog.frameworks[job.spec.framework], job.spec) == []
 
 
 def test_every_example_has_a_readme() -> None:
-    assert sorted(p.parent.name for p in EXAMPLES.glob("*/README.md")) >= sorted([*PIPELINES, *JOBS])
+    assert {p.parent.name for p in EXAMPLES.glob("*/README.md")} >= {*PIPELINES, *JOBS}
 
 
 def test_the_sample_trains_three_models_side_by_side() -> None:
-    pipeline, _ = parse_pipeline(load_one((EXAMPLES / "digits" / "pipeline.yaml").read_text()))
-    assert pipeline is not None
+    pipeline = read_pipeline("digits")
     depth: dict[str, int] = {}
     for task in pipeline.spec.tasks:
         depth[task.name] = 1 + max((depth[key] for key in task.depends_on), default=-1)
@@ -180,9 +177,7 @@ def test_parameter_server_serves_until_the_workers_are_done(catalog: Catalog, tm
 
 
 def test_hello_leaves_a_greeting(catalog: Catalog, tmp_path: Path) -> None:
-    pipeline, _ = parse_pipeline(load_one((EXAMPLES / "hello" / "pipeline.yaml").read_text()))
-    assert pipeline is not None
-    greet, shout = pipeline.spec.tasks
+    greet, shout = read_pipeline("hello").spec.tasks
     out = {"PATH": os.defpath, "CUBE_OUTPUT_DIR": str(tmp_path)}
     run_shell(greet.args["command"], {**out, "WHO": "Ada"})
     assert (tmp_path / "values" / "greeting").read_text() == "hello, Ada"

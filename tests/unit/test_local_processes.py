@@ -316,7 +316,7 @@ def test_stop_signal_reaches_the_whole_group(lab: Lab) -> None:
     eventually(lambda: (lab.workspace / "up").exists() and (lab.workspace / "child").exists())
     lab.backend.stop(key, handle, 3600)
     assert lab.end(key, handle).state is S.SUCCEEDED
-    assert log_of(lab, key, handle).splitlines()[-2:] == ["child got it", "done"]
+    assert {"child got it", "done"} <= set(log_of(lab, key, handle).splitlines())
 
 
 # -- the sandbox ----------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from cube_shim.pump import LogPump
 
 NET_S = 5.0            # how often a shim looks even when nobody rang
 RETRY_S = 0.5          # while the disk is full
+BELL_S = 2.0
 
 
 class Machine:
@@ -255,10 +256,14 @@ class Shim:
         self.ring("ended")
 
     def ring(self, event: str) -> None:
-        """Tell the watch process, if there is one: `<attempt> <event> <object> <rank> <pid> <start time>`."""
+        """Tell the watch process, if there is one: `<attempt> <event> <object> <rank> <pid> <start time>`.
+
+        The end waits a moment for a bell that is busy; the rest is lost then, and found by the watch process's next scan.
+        """
         words = (self.spec["attempt_id"], event, self.spec["object_name"], self.rank["rank"], self.pid, self.start)
         folder = -1
-        bell = _socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM | _socket.SOCK_CLOEXEC | _socket.SOCK_NONBLOCK)
+        bell = _socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM | _socket.SOCK_CLOEXEC)
+        bell.settimeout(BELL_S if event == "ended" else 0)
         try:
             path = os.path.join(self.spec["run_dir"], "bell.sock")
             if len(path) > 100:

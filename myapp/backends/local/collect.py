@@ -57,10 +57,13 @@ def _names(folder: str, what: str, limit: int, found: Collected) -> list[str]:
 def _read(path: str, limit: int) -> bytes:
     """Up to limit + 1 bytes of a regular file. Raises OSError; never follows a link or waits for a pipe."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(fd, "rb") as f:
+    try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise OSError(0, "not a regular file")
-        return f.read(limit + 1)
+        with open(fd, "rb", closefd=False) as f:
+            return f.read(limit + 1)
+    finally:
+        os.close(fd)
 
 
 def _values(folder: str, found: Collected) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import functools
 import hashlib
 import json
@@ -19,6 +20,13 @@ from myapp.domain.ports import Cause, EnvironmentSpec, Rejected
 
 INSTALLER_ENV = re.compile(r"(UV_|PIP_|SSL_CERT_|REQUESTS_CA_BUNDLE$|CURL_CA_BUNDLE$)|((HTTPS?|ALL|NO)_PROXY$)", re.I)
 NOT_PASSED = re.compile(r"UV_(CACHE_DIR|PROJECT|PYTHON|LINK_MODE|COMPILE|SYSTEM|NO_CACHE|TARGET|PREFIX)|PIP_(TARGET|PREFIX|USER)")
+PIP_TO_UV = {
+    "index-url": ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_NO_INDEX"),
+    "extra-index-url": ("UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_NO_INDEX"),
+    "find-links": ("UV_FIND_LINKS",),
+    "trusted-host": ("UV_INSECURE_HOST",),
+    "cert": ("SSL_CERT_FILE",),
+}
 VERSION = re.compile(r"3\.\d{1,2}(\.\d{1,2})?")
 
 
@@ -57,10 +65,41 @@ def plan(spec: EnvironmentSpec, settings: LocalSettings, bwrap: str | None, scra
 
 
 def installer_env() -> dict[str, str]:
-    """What of the platform's own environment the installer needs to reach its index; no job ever sees it."""
-    return {
+    """What the installer needs to reach the package index; no job ever sees it.
+
+    The platform's own variables; and where they name no index, what pip has been told on this machine.
+    """
+    env = {
         name: value for name, value in os.environ.items() if INSTALLER_ENV.match(name) and not NOT_PASSED.match(name)
     }
+    for option, names in PIP_TO_UV.items():
+        if not any(name in env for name in names):
+            value = env.get(f"PIP_{option.upper().replace('-', '_')}") or _pip_settings().get(option)
+            if value:
+                env[names[0]] = ",".join(value.split()) if option == "find-links" else " ".join(value.split())
+    return env
+
+
+@functools.cache
+def _pip_settings() -> dict[str, str]:
+    parser = configparser.RawConfigParser()
+    user = os.path.expanduser("~")
+    files = ["/etc/pip.conf", f"{user}/.pip/pip.conf", f"{user}/.config/pip/pip.conf", f"{sys.prefix}/pip.conf"]
+    try:
+        parser.read([*files, os.environ.get("PIP_CONFIG_FILE", "")], encoding="utf-8")
+    except (configparser.Error, UnicodeDecodeError):
+        return {}
+    settings: dict[str, str] = {}
+    for section in ("global", "install"):
+        if parser.has_section(section):
+            settings.update(parser.items(section))
+    return settings
+
+
+def _local_links() -> list[str]:
+    """Folders of wheels on this machine, which the sandboxed installer must see."""
+    found = (installer_env().get("UV_FIND_LINKS") or "").split(",")
+    return [path for path in found if os.path.isabs(path) and os.path.exists(path)]
 
 
 def normalise(requirements: tuple[str, ...], allow_urls: bool) -> list[str]:
@@ -130,16 +169,17 @@ def _build(
     # cache. A source distribution does: it gets its own environment to write in, and a cache of its own.
     cache = f"{scratch}/uv-cache" if settings.allow_sdist else f"{settings.envs}/.cache"
     writable = (path, scratch) if settings.allow_sdist else (settings.envs, scratch)
-    steps = [[uv, "venv", "--no-project", "--no-config", "--allow-existing", "--python", python, path]]
+    steps = [[uv, "venv", "--no-project", "--allow-existing", "--python", python, path]]
     if requirements:
-        install = [uv, "pip", "install", "--no-config", "--python", f"{path}/bin/python"]
+        install = [uv, "pip", "install", "--python", f"{path}/bin/python"]
         install += [] if settings.allow_sdist else ["--only-binary", ":all:"]
         install += ["--compile-bytecode"] if settings.compile_bytecode else []
         steps.append([*install, "--", *requirements])
     if bwrap:
         view = sandbox.View(
             home=str(settings.home), cwd="/", temporary=scratch, writable=writable,
-            readable=(uv, *_base_folders(settings.python)), hidden=settings.hidden,
+            readable=(uv, *_base_folders(settings.python), *_local_links(), *settings.readable_by_installer),
+            hidden=settings.hidden,
         )
         steps = [sandbox.argv(bwrap, view, step) for step in steps]
     names = ", ".join(re.split(r"[^A-Za-z0-9._-]", r)[0] for r in requirements) or "an empty environment"

@@ -11,6 +11,9 @@ from enum import StrEnum
 from typing import Any
 
 
+DEAD = (b"Z", b"X")          # ended, and only not collected by its parent yet
+
+
 class Life(StrEnum):
     ALIVE = "alive"
     GONE = "gone"          # proven
@@ -51,7 +54,7 @@ class Identity:
         if self.pid_ns != pid_namespace():
             return _locked(evidence) if evidence else Life.UNKNOWN
         fields = stat_fields(self.pid)
-        alive = fields is not None and fields[0] not in (b"Z", b"X") and int(fields[19]) == self.start_time
+        alive = fields is not None and fields[0] not in DEAD and int(fields[19]) == self.start_time
         return Life.ALIVE if alive else Life.GONE
 
     def open(self) -> int | None:
@@ -63,7 +66,7 @@ class Identity:
         except ProcessLookupError:
             return None
         fields = stat_fields(self.pid)
-        if fields is None or int(fields[19]) != self.start_time:
+        if fields is None or fields[0] in DEAD or int(fields[19]) != self.start_time:
             os.close(fd)
             return None
         return fd

@@ -54,8 +54,10 @@ class PortBook:
                 os.unlink(temporary)
                 self._give_back(fresh)
                 return self.reserve(owner, names)
-        except OSError as error:
+        except (OSError, Transient) as error:
             self._give_back(fresh)
+            if isinstance(error, Transient):
+                raise
             raise Transient(f"ports could not be reserved: {error}") from error
         return {name: taken[name] for name in names}
 

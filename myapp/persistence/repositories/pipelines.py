@@ -91,14 +91,6 @@ def get_version(
     return connection.execute(query).mappings().one_or_none()
 
 
-def version_hash(connection: Connection, scope: TenantScope, version_id: int) -> RowMapping | None:
-    """`number` and `sha256` of a version, without its graph."""
-    return connection.execute(
-        select(PIPELINE_VERSION.c.number, PIPELINE_VERSION.c.sha256)
-        .where(PIPELINE_VERSION.c.id == version_id, scope.where(PIPELINE_VERSION.c.project_id))
-    ).mappings().one_or_none()
-
-
 def list_versions(
     connection: Connection, scope: TenantScope, pipeline_id: int, *, limit: int, offset: int = 0
 ) -> Sequence[RowMapping]:

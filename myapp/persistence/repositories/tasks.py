@@ -46,6 +46,13 @@ def get_task(connection: Connection, scope: TenantScope, run_id: int, node_key: 
     ).mappings().one_or_none()
 
 
+def get_task_by_id(connection: Connection, scope: TenantScope, task_run_id: int) -> RowMapping | None:
+    return connection.execute(
+        select(*_TASK_COLUMNS).join(RUN, RUN.c.id == TASK.c.run_id)
+        .where(TASK.c.id == task_run_id, scope.where(RUN.c.project_id))
+    ).mappings().one_or_none()
+
+
 def list_attempts(
     connection: Connection, scope: TenantScope, run_id: int, task_run_ids: Iterable[int]
 ) -> dict[int, list[RowMapping]]:

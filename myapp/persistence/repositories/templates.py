@@ -140,13 +140,20 @@ def taken_names(connection: Connection, names: Iterable[str]) -> set[str]:
     }
 
 
-def find_version(connection: Connection, scope: TenantScope, template_id: int, sha256: str) -> int | None:
+def name_exists(connection: Connection, name: str) -> bool:
+    """Whether any template, also one that is not visible, has the name: names are the platform's."""
+    return connection.execute(select(JOB_TEMPLATE.c.id).where(JOB_TEMPLATE.c.name == name)).first() is not None
+
+
+def find_version(connection: Connection, scope: TenantScope, template_id: int, sha256: str) -> RowMapping | None:
+    """`id` and `number` of the template's version with this content."""
     return connection.execute(
-        select(JOB_TEMPLATE_VERSION.c.id).join(JOB_TEMPLATE, JOB_TEMPLATE.c.id == JOB_TEMPLATE_VERSION.c.job_template_id)
+        select(JOB_TEMPLATE_VERSION.c.id, JOB_TEMPLATE_VERSION.c.number)
+        .join(JOB_TEMPLATE, JOB_TEMPLATE.c.id == JOB_TEMPLATE_VERSION.c.job_template_id)
         .where(
             JOB_TEMPLATE_VERSION.c.job_template_id == template_id, JOB_TEMPLATE_VERSION.c.sha256 == sha256, _visible(scope)
         )
-    ).scalar_one_or_none()
+    ).mappings().one_or_none()
 
 
 def last_number(connection: Connection, scope: TenantScope, template_id: int) -> int:

@@ -48,6 +48,15 @@ class WordConverter(BaseConverter):
     regex = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
 
 
+class NumberConverter(BaseConverter):
+    """A count from 0 that fits 31 bits: a version, an attempt."""
+
+    regex = r"(?:0|[1-9][0-9]{0,8})"
+
+    def to_python(self, value: str) -> int:
+        return int(value)
+
+
 class UserConverter(BaseConverter):
     """A user name or e-mail address."""
 
@@ -62,7 +71,7 @@ def build(settings: Settings, database: Database, context: Context) -> Flask:
     app.json.sort_keys = False  # type: ignore[attr-defined]
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False
-    app.url_map.converters.update(id=IdConverter, word=WordConverter, user=UserConverter)
+    app.url_map.converters.update(id=IdConverter, number=NumberConverter, user=UserConverter, word=WordConverter)
     app.extensions["cube"] = _web(settings, database, context, secret)
     if settings.public_url:
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=1, x_proto=1, x_host=1)  # type: ignore[method-assign]

@@ -1,0 +1,72 @@
+"""The web server: gunicorn inside this process's program, with threads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gunicorn.app.base import BaseApplication
+from gunicorn.workers.gthread import ThreadWorker
+
+from myapp.views import app as _app  # noqa: F401  imported before gunicorn forks, so that the workers share its memory
+
+if TYPE_CHECKING:
+    from myapp.composition import Platform
+
+_GRACE_S = 10
+_KEEP_ALIVE_S = 30
+_BACKLOG = 512
+
+
+class Worker(ThreadWorker):
+    """Event streams end when the worker is told to stop; their clients come back and go on after their cursor."""
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        super().handle_exit(sig, frame)
+        self.app.close_streams()
+
+
+class Server(BaseApplication):
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+        self._flask: Any = None
+        super().__init__()
+
+    def load_config(self) -> None:
+        settings = self._platform.settings
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        values = {
+            "bind": [f"{host}:{settings.port}"],
+            "workers": settings.web_workers,
+            "worker_class": Worker,
+            "threads": settings.web_threads,
+            "worker_connections": 1000,
+            "backlog": _BACKLOG,
+            "keepalive": _KEEP_ALIVE_S,
+            "graceful_timeout": _GRACE_S,
+            "timeout": 60,
+            "control_socket_disable": True,
+            "accesslog": None,
+            "errorlog": "-",
+            "loglevel": "warning",
+            "limit_request_line": 8190,
+            "proc_name": "cube-web",
+        }
+        for name, value in values.items():
+            self.cfg.set(name, value)
+
+    def load(self) -> Any:
+        """Called in each worker, after the fork: nothing that holds a connection is shared."""
+        from myapp import create_app
+
+        self._flask = create_app(self._platform)
+        return self._flask
+
+    def close_streams(self) -> None:
+        if self._flask is not None:
+            self._flask.extensions["cube"].streams.close()
+
+
+def serve(platform: Platform) -> None:
+    """Serve until told to stop by SIGTERM or SIGINT; requests under way are finished first. Exits the process when the
+    address cannot be had."""
+    Server(platform).run()
