@@ -29,7 +29,7 @@ def login(args: argparse.Namespace) -> int:
     if args.token:
         token = sys.stdin.readline().strip() if args.token == "-" else args.token  # noqa: S105
         api.token = token
-        username = str(pick(api.get("/me"), "result.username", "username") or "")
+        username = str(pick(api.get("/me/"), "result.username") or "")
     else:
         username = args.username or _ask("User name: ")
         password = args.password or os.environ.get("CUBE_PASSWORD") or _ask("Password: ", hidden=True)
@@ -167,14 +167,13 @@ def _started(api: Api, identifier: int, args: argparse.Namespace) -> int:
         else:
             print(f"run {identifier} started; follow it: cube describe run {identifier}")
         return 0
-    if not args.json:
-        print(f"run {identifier}", file=sys.stderr, flush=True)
-    found = follow.await_run(api, identifier, (lambda run: None) if args.json else follow.Progress())
     if args.json:
+        found = follow.await_run(api, identifier)
         show.as_json(found)
     else:
-        took = show.duration(pick(found, "started_at", "created_at"), pick(found, "ended_at"))
-        print(f"run {identifier} {found['phase']} in {took}")
+        print(f"run {identifier}", file=sys.stderr, flush=True)
+        found = follow.await_run(api, identifier, follow.print_progress)
+        print(f"run {identifier} {found['phase']} in {show.duration(found['submitted_at'], found['finished_at'])}")
         if found["phase"] != "succeeded":
             _say_why(found)
     return 0 if found["phase"] == "succeeded" else FAILED
@@ -183,11 +182,10 @@ def _started(api: Api, identifier: int, args: argparse.Namespace) -> int:
 def _say_why(found: dict[str, Any]) -> None:
     if found.get("reason"):
         print(f"  {show.safe(str(found['reason']))}", file=sys.stderr)
-    for task in found.get("tasks", []):
-        if task.get("phase") == "failed":
-            key = pick(task, "key", "name")
-            print(f"  {show.safe(f'{key}: ' + str(task.get('reason') or 'failed'))}", file=sys.stderr)
-            print(f"    its log: cube logs {found['id']} {key}", file=sys.stderr)
+    for task in found["tasks"]:
+        if task["phase"] == "failed":
+            print(f"  {show.safe(task['key'] + ': ' + str(task.get('reason') or 'failed'))}", file=sys.stderr)
+            print(f"    its log: cube logs {found['id']} {task['key']}", file=sys.stderr)
 
 
 def _params(pairs: list[str], types: dict[str, str]) -> dict[str, Any]:
@@ -241,8 +239,7 @@ def whoami(args: argparse.Namespace) -> int:
     api = _api(args)
     if not api.token:
         raise ClientError("nobody is signed in", f"Sign in: cube login {api.url}", exit_code=DENIED)
-    found = api.get("/me")
-    found = found.get("result", found)
+    found = api.get("/me/")["result"]
     if args.json:
         show.as_json({"url": api.url, **found})
     else:

@@ -7,7 +7,6 @@ from typing import Any
 
 from myapp.client.errors import ClientError
 from myapp.client.http import Api, segment
-from myapp.client.show import pick
 
 _PAGE = 200
 _MOST_PAGES = 50
@@ -39,7 +38,7 @@ def pipeline_id(api: Api, reference: str, project: str | None) -> int:
             f"Known: {', '.join(known)}" if known else "Create one: cube apply -f pipeline.yaml",
         )
     if len(named) > 1:
-        places = ", ".join(f"{pick(row, 'project', 'project.slug')}/{reference}" for row in named)
+        places = ", ".join(f"{row.get('project')}/{reference}" for row in named)
         raise ClientError(f"several projects have a pipeline {reference}", f"Say which: {places}")
     return int(named[0]["id"])
 
@@ -65,7 +64,7 @@ def run_id(value: str) -> int:
 
 def only_task(run: dict[str, Any], wanted: str | None) -> str:
     """The task whose log is meant: the one named, or the run's only one."""
-    keys = [str(pick(task, "key", "name", "node_key")) for task in run.get("tasks", [])]
+    keys = [str(task["key"]) for task in run.get("tasks", [])]
     if wanted is None and len(keys) == 1:
         return keys[0]
     if wanted in keys:

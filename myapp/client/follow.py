@@ -1,7 +1,8 @@
-"""Following a run: server-sent events say when to look, a plain GET looks. Without events it looks every second."""
+"""Following a run by its server-sent events, and a task's log by its offsets."""
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable
@@ -9,13 +10,16 @@ from typing import Any
 
 from myapp.client.errors import ClientError
 from myapp.client.http import Api, segment
-from myapp.client.show import duration, log_text, pick, safe
+from myapp.client.show import log_text, safe
 
 TERMINAL = ("succeeded", "failed", "stopped")
 TASK_TERMINAL = (*TERMINAL, "skipped")
 _POLL_S = 1.0
+_PATIENCE_S = 60.0
 _LOG_PAUSES_S = (0.1, 0.2, 0.4, 0.8)
 _LOG_BLOCK = 256 * 1024
+
+Event = dict[str, Any]
 
 
 def read_run(api: Api, run_id: int) -> dict[str, Any]:
@@ -23,108 +27,99 @@ def read_run(api: Api, run_id: int) -> dict[str, Any]:
     return dict(result)
 
 
-def await_run(api: Api, run_id: int, seen: Callable[[dict[str, Any]], None] = lambda run: None) -> dict[str, Any]:
-    """The run once it has ended. `seen` is called with each state of it."""
+def await_run(api: Api, run_id: int, seen: Callable[[Event], None] = lambda event: None) -> dict[str, Any]:
+    """The run once it has ended. `seen` is called with each of its events, once and in order.
+
+    A stream that breaks is taken up after its last event; where there is none to be had, the run is looked at every
+    second. A server that is being restarted is waited for.
+    """
     cursor = ""
     while True:
-        run = _read_patiently(api, run_id)
-        seen(run)
-        if run.get("phase") in TERMINAL:
-            return run
         began = time.monotonic()
         try:
-            for seen_id, event, _data in api.events(f"/run/{segment(run_id)}/events", after=cursor):
+            for seen_id, _kind, data in api.events(f"/run/{segment(run_id)}/events", after=cursor):
                 cursor = seen_id
-                run = _read_patiently(api, run_id)
-                seen(run)
-                if run.get("phase") in TERMINAL or event == "end":
+                event = _event(data)
+                if event:
+                    seen(event)
+                if event.get("final"):
                     break
         except ClientError as error:
-            if error.status and error.status < 500 and error.status != 429:
+            if 0 < error.status < 500 and error.status != 429:
                 raise
+        run = _patiently(lambda: read_run(api, run_id))
         if run.get("phase") in TERMINAL:
             return run
         time.sleep(max(0.0, _POLL_S - (time.monotonic() - began)))
 
 
-def _read_patiently(api: Api, run_id: int, patience_s: float = 60.0) -> dict[str, Any]:
-    """A server that is being restarted is waited for."""
-    deadline = time.monotonic() + patience_s
+def _event(data: str) -> Event:
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _patiently(look: Callable[[], Any]) -> Any:
+    """A server that does not answer or answers 5xx is asked again for a minute."""
+    deadline = time.monotonic() + _PATIENCE_S
     while True:
         try:
-            return read_run(api, run_id)
+            return look()
         except ClientError as error:
             if 0 < error.status < 500 or time.monotonic() > deadline:
                 raise
         time.sleep(_POLL_S)
 
 
-class Progress:
-    """Prints each change of a task, once."""
-
-    def __init__(self, out: Any = None) -> None:
-        self._out = out or sys.stderr
-        self._phases: dict[str, str] = {}
-        self._why = ""
-
-    def __call__(self, run: dict[str, Any]) -> None:
-        for task in run.get("tasks", []):
-            key, phase = str(pick(task, "key", "name", "node_key")), str(task.get("phase"))
-            if phase in ("active", *TASK_TERMINAL) and self._phases.get(key) != phase:
-                took = duration(pick(task, "started_at"), pick(task, "ended_at")) if phase != "active" else ""
-                why = safe(str(task.get("reason") or "")) if phase in ("failed", "stopped", "skipped") else ""
-                print("  ".join(part for part in (f"  {key}", phase, took, why) if part), file=self._out, flush=True)
-            self._phases[key] = phase
-        why = safe(str(run.get("reason") or ""))
-        if why and why != self._why and run.get("phase") not in TERMINAL:
-            print(f"  waiting: {why}", file=self._out, flush=True)
-        self._why = why
+def print_progress(event: Event) -> None:
+    """One line for each task that starts or ends, to stderr."""
+    phase = event.get("to")
+    if event.get("entity") != "task" or phase not in ("active", *TASK_TERMINAL):
+        return
+    why = safe(str(event.get("reason") or "")) if phase in ("failed", "stopped", "skipped") else ""
+    print("  ".join(part for part in (f"  {event.get('task')}", str(phase), why) if part), file=sys.stderr, flush=True)
 
 
-def follow_log(
-    api: Api, run_id: int, task: str, *, attempt: int | None, rank: int, follow: bool, raw: bool, out: Any = None
-) -> None:
-    """Print a task's log; with `follow`, until it is sealed, going on to the next attempt where there is one."""
-    out = out or sys.stdout
+def follow_log(api: Api, run_id: int, task: str, *, attempt: int | None, rank: int, follow: bool, raw: bool) -> None:
+    """Print a task's log. With `follow`: until it has ended, going on with the next attempt where there is one."""
     path = f"/run/{segment(run_id)}/task/{segment(task)}/log"
     offset, quiet, current = 0, 0, attempt
     while True:
-        reply = api.get(path, attempt=current, rank=rank, offset=offset, limit=_LOG_BLOCK)
-        found = reply.get("result", reply)
-        text = str(pick(found, "text", "data") or "")
-        if text:
-            out.write(log_text(text, raw=raw))
-            out.flush()
-        following = int(pick(found, "next_offset", "next") or offset)
-        more = following > offset
-        offset = following
-        if more:
+        piece = _patiently(lambda: _piece(api, path, current, rank, offset))  # noqa: B023 - called at once
+        if current is None and piece.get("attempt") is not None:
+            current = int(piece["attempt"])
+        if piece["text"]:
+            sys.stdout.write(log_text(piece["text"], raw=raw))
+            sys.stdout.flush()
+        more = piece["next_offset"] > offset
+        offset = piece["next_offset"]
+        if piece["eof"] or (not follow and not more):
+            if not follow or attempt is not None or current is None:
+                return
+            if not _has_next_attempt(api, run_id, task, current):
+                return
+            current, offset, quiet = current + 1, 0, 0
+        elif more:
             quiet = 0
-            continue
-        if found.get("eof") or not follow:
-            if not follow or attempt is not None:
-                return
-            upcoming = _next_attempt(api, run_id, task, found.get("attempt"))
-            if upcoming is None:
-                return
-            current, offset = upcoming, 0
-            continue
-        time.sleep(_LOG_PAUSES_S[min(quiet, len(_LOG_PAUSES_S) - 1)])
-        quiet += 1
+        else:
+            time.sleep(_LOG_PAUSES_S[min(quiet, len(_LOG_PAUSES_S) - 1)])
+            quiet += 1
 
 
-def _next_attempt(api: Api, run_id: int, task: str, current: Any) -> int | None:
-    """The attempt after `current`, waited for while the task is not over; None when there is none to come."""
+def _piece(api: Api, path: str, attempt: int | None, rank: int, offset: int) -> dict[str, Any]:
+    reply = api.get(path, attempt=attempt, rank=rank, offset=offset, limit=_LOG_BLOCK)
+    return dict(reply.get("result", reply))
+
+
+def _has_next_attempt(api: Api, run_id: int, task: str, current: int) -> bool:
+    """Whether another attempt follows; waits for the answer while the task is not over."""
     while True:
-        run = _read_patiently(api, run_id)
-        row = next((t for t in run.get("tasks", []) if pick(t, "key", "name", "node_key") == task), None)
-        if row is None:
-            return None
-        latest = pick(row, "attempt", "attempts_made", "attempt_no")
-        if isinstance(latest, list):
-            latest = len(latest)
-        if isinstance(latest, int) and isinstance(current, int) and latest > current:
-            return current + 1
-        if row.get("phase") in TASK_TERMINAL or run.get("phase") in TERMINAL:
-            return None
+        run = _patiently(lambda: read_run(api, run_id))
+        row = next((row for row in run["tasks"] if row["key"] == task), None)
+        if row is not None and any(made["no"] > current for made in row["attempts"]):
+            return True
+        if row is None or row["phase"] in TASK_TERMINAL or run["phase"] in TERMINAL:
+            return False
         time.sleep(_POLL_S)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from myapp.client import find, follow, session, show
 from myapp.client.http import Api, segment
 from myapp.client.show import details, duration, moment, pick, table
 
-Column = tuple[str, Callable[[Mapping[str, Any]], Any]]
+Row = Mapping[str, Any]
+Column = tuple[str, Callable[[Row], Any]]
 
 
-def _field(*names: str) -> Callable[[Mapping[str, Any]], Any]:
-    return lambda row: pick(row, *names)
+def _field(name: str) -> Callable[[Row], Any]:
+    return lambda row: row.get(name)
+
+
+def _pipeline_of(row: Row) -> Any:
+    return row.get("name") if row.get("kind") != "job" else f"{row.get('name')} (job)"
 
 
 _TABLES: dict[str, tuple[str, list[Column]]] = {
@@ -23,11 +27,11 @@ _TABLES: dict[str, tuple[str, list[Column]]] = {
         "/run/",
         [
             ("ID", _field("id")),
-            ("PIPELINE", _field("pipeline", "pipeline_name", "name")),
+            ("PIPELINE", _pipeline_of),
             ("PROJECT", _field("project")),
             ("PHASE", _field("phase")),
-            ("CREATED", lambda row: moment(pick(row, "created_at", "submitted_at"))),
-            ("TOOK", lambda row: duration(pick(row, "started_at", "created_at"), row.get("ended_at"))),
+            ("SUBMITTED", lambda row: moment(row.get("submitted_at"))),
+            ("TOOK", lambda row: duration(row.get("started_at"), row.get("finished_at"))),
             ("REASON", lambda row: _short(row.get("reason"))),
         ],
     ),
@@ -38,7 +42,8 @@ _TABLES: dict[str, tuple[str, list[Column]]] = {
             ("NAME", _field("name")),
             ("PROJECT", _field("project")),
             ("VERSION", _field("version")),
-            ("CHANGED", lambda row: moment(pick(row, "changed_at", "updated_at", "created_at"))),
+            ("CHANGED", lambda row: moment(row.get("updated_at"))),
+            ("SCHEDULE", lambda row: _schedule(row.get("schedule"))),
             ("TITLE", lambda row: _short(row.get("title"))),
         ],
     ),
@@ -48,20 +53,20 @@ _TABLES: dict[str, tuple[str, list[Column]]] = {
             ("NAME", _field("name")),
             ("FRAMEWORK", _field("framework")),
             ("CATEGORY", _field("category")),
-            ("VERSION", lambda row: str(pick(row, "version", "sha256", "hash") or "")[:12]),
+            ("VERSION", _field("version")),
             ("TITLE", lambda row: _short(row.get("title"))),
         ],
     ),
     "projects": (
         "/project/",
         [
-            ("SLUG", _field("slug", "name")),
-            ("TITLE", lambda row: _short(row.get("title"))),
+            ("SLUG", _field("slug")),
             ("ROLE", _field("role")),
+            ("BACKEND", _field("backend")),
+            ("TITLE", lambda row: _short(row.get("title"))),
         ],
     ),
 }
-KINDS = tuple(_TABLES)
 
 
 def get(args: argparse.Namespace) -> int:
@@ -69,7 +74,9 @@ def get(args: argparse.Namespace) -> int:
     path, columns = _TABLES[args.kind]
     query = {"project": args.project} if args.kind in ("runs", "pipelines") else {}
     if args.kind == "runs":
-        query |= {"phase": args.phase, "pipeline": args.pipeline}
+        query["phase"] = args.phase
+        if args.pipeline:
+            query["pipeline_id"] = find.pipeline_id(api, args.pipeline, args.project)
     rows = list(find.pages(api, path, limit=args.limit, **query))
     if args.json:
         show.as_json({"count": len(rows), "result": rows})
@@ -83,124 +90,166 @@ def get(args: argparse.Namespace) -> int:
 def describe(args: argparse.Namespace) -> int:
     api = session.open_api(args.url)
     if args.kind == "run":
-        return _describe_run(api, args)
-    if args.kind == "pipeline":
-        found = find.pipeline(api, args.name, args.project)
+        found, shown = follow.read_run(api, find.run_id(args.name)), _show_run
+    elif args.kind == "pipeline":
+        found, shown = find.pipeline(api, args.name, args.project), _show_pipeline
+    elif args.kind == "template":
+        found, shown = _read(api, "/job_template/", args.name), _show_template
     else:
-        path = "/job_template/" if args.kind == "template" else "/project/"
-        found = api.get(path + segment(args.name))
-        found = found.get("result", found)
+        found, shown = _read(api, "/project/", args.name), _show_project
     if args.json:
         show.as_json(found)
     else:
-        plain = [(name, value) for name, value in found.items() if not isinstance(value, dict | list)]
-        print(details((name, moment(value) if name.endswith("_at") else value) for name, value in plain))
-        for name, value in found.items():
-            if isinstance(value, dict | list) and value:
-                print(f"{name}:\n{_yaml(value)}")
+        shown(found)
     return 0
 
 
-def _describe_run(api: Api, args: argparse.Namespace) -> int:
-    identifier = find.run_id(args.name)
-    run = follow.read_run(api, identifier)
-    if args.json:
-        show.as_json(run)
-        return 0
+def _read(api: Api, path: str, name: str) -> dict[str, Any]:
+    return dict(api.get(path + segment(name))["result"])
+
+
+def _show_run(run: Row) -> None:
     print(
         details(
             [
-                ("Run", run.get("id")),
-                ("Pipeline", pick(run, "pipeline", "pipeline_name", "name")),
-                ("Version", pick(run, "pipeline_version", "version_no")),
-                ("Project", run.get("project")),
-                ("Phase", run.get("phase")),
+                ("Run", run["id"]),
+                ("Pipeline", _pipeline_of(run)),
+                ("Project", run["project"]),
+                ("Phase", run["phase"]),
                 ("Reason", run.get("reason")),
-                ("Created", moment(pick(run, "created_at", "submitted_at"))),
-                ("Started by", pick(run, "created_by", "creator")),
-                ("Took", duration(pick(run, "started_at", "created_at"), run.get("ended_at"))),
+                ("Waiting", run.get("waiting")),
+                ("Submitted", moment(run.get("submitted_at"))),
+                ("By", run.get("created_by")),
+                ("Took", duration(run.get("started_at"), run.get("finished_at"))),
                 ("Retry of", run.get("retry_of")),
                 ("Parameters", run.get("params")),
             ]
         )
     )
-    tasks = run.get("tasks", [])
+    tasks = run.get("tasks") or []
     if tasks:
-        print()
-        print(
-            table(
-                [
-                    [
-                        pick(task, "key", "name"),
-                        task.get("phase"),
-                        _attempts(task),
-                        duration(task.get("started_at"), task.get("ended_at")) if task.get("started_at") else "",
-                        _short(task.get("reason"), 100),
-                    ]
-                    for task in tasks
-                ],
-                ["TASK", "PHASE", "ATTEMPTS", "TOOK", "REASON"],
-            )
-        )
-    for title, rows in (("Outputs", _named(run, tasks, "outputs")), ("Metrics", _named(run, tasks, "metrics"))):
-        if rows:
-            print(f"\n{title}")
-            print(details(rows, indent="  "))
-    return 0
-
-
-def _named(run: Mapping[str, Any], tasks: list[dict[str, Any]], what: str) -> list[tuple[str, Any]]:
-    """`task.name` to value, from each task or from the run as a whole."""
-    rows: list[tuple[str, Any]] = []
-    for task in tasks:
-        rows += _flat(str(pick(task, "key", "name")), task.get(what))
-    return rows or _flat("", run.get(what))
-
-
-def _flat(prefix: str, values: Any) -> list[tuple[str, Any]]:
-    if isinstance(values, Mapping):
-        rows = []
-        for name, value in values.items():
-            path = f"{prefix}.{name}" if prefix else str(name)
-            inner = isinstance(value, Mapping) and not prefix
-            rows += _flat(path, value) if inner else [(path, _value(value))]
-        return rows
-    if isinstance(values, list):
-        return [
-            (".".join(filter(None, (prefix, str(pick(v, "task") or ""), str(v.get("name"))))), _value(v))
-            for v in values
-            if isinstance(v, Mapping)
+        rows = [
+            [
+                task["key"],
+                task["phase"],
+                len(task["attempts"]) or ("carried over" if task.get("carried_from") else ""),
+                duration(task.get("started_at"), task.get("finished_at")),
+                _short(task.get("waiting") or task.get("reason"), 100),
+            ]
+            for task in tasks
         ]
-    return []
+        print(f"\n{table(rows, ['TASK', 'PHASE', 'ATTEMPTS', 'TOOK', 'REASON'])}")
+    if run.get("next_ordinal") is not None:
+        print(f"... and more tasks: {run.get('task_counts')}")
+    _section(
+        "Outputs",
+        ((f"{task}.{n}", v) for task, values in (run.get("outputs") or {}).items() for n, v in values.items()),
+    )
+    _section("Metrics", ((f"{m['task']}.{m['name']}", m["value"]) for m in run.get("metrics") or []))
+    _section(
+        "Artifacts",
+        ((f"{a['task']}.{a['name']}", f"{a['path']} ({a['size']} bytes)") for a in run.get("artifacts") or []),
+    )
+    _section("Diagnoses", _diagnoses(tasks))
 
 
-def _value(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        found = pick(value, "value", "last", "path", "url", "digest")
-        return found if found is not None else dict(value)
-    return value
+def _diagnoses(tasks: Iterable[Row]) -> Iterable[tuple[str, str]]:
+    """The cause of each failed task and what to do, from its last attempt."""
+    for task in tasks:
+        last = task["attempts"][-1] if task["attempts"] else {}
+        found = last.get("diagnosis") if task["phase"] == "failed" else None
+        if isinstance(found, dict):
+            said = [pick(found, "message", "cause"), pick(found, "resolution", "advice")]
+            yield task["key"], " -> ".join(str(part) for part in said if part)
 
 
-def _attempts(task: Mapping[str, Any]) -> Any:
-    found = pick(task, "attempts", "attempt", "attempt_no")
-    return len(found) if isinstance(found, list) else found
+def _show_pipeline(pipeline: Row) -> None:
+    schedule = pipeline.get("schedule") or {}
+    print(
+        details(
+            [
+                ("Pipeline", pipeline["name"]),
+                ("Id", pipeline["id"]),
+                ("Project", pipeline["project"]),
+                ("Title", pipeline.get("title")),
+                ("Description", pipeline.get("description")),
+                ("Version", pipeline.get("version")),
+                ("Changed", moment(pipeline.get("updated_at"))),
+                ("By", pipeline.get("created_by")),
+                ("Schedule", _schedule(schedule)),
+                ("Next times", ", ".join(moment(at) for at in schedule.get("next_times", []))),
+            ]
+        )
+    )
+    params = pipeline.get("params") or []
+    if params:
+        rows = [[p["name"], p.get("type", "str"), p.get("default"), _short(p.get("description"))] for p in params]
+        print(f"\n{table(rows, ['PARAMETER', 'TYPE', 'DEFAULT', 'DESCRIPTION'])}")
+    tasks = ((pipeline.get("document") or {}).get("spec") or {}).get("tasks") or []
+    if tasks:
+        rows = [
+            [
+                t.get("name"),
+                t.get("template") or pick(t, "job.framework"),
+                ", ".join(t.get("dependsOn") or []),
+                _short(t.get("title")),
+            ]
+            for t in tasks
+        ]
+        print(f"\n{table(rows, ['TASK', 'TEMPLATE', 'AFTER', 'TITLE'])}")
+
+
+def _show_template(template: Row) -> None:
+    print(
+        details(
+            [
+                ("Template", template["name"]),
+                ("Title", template.get("title")),
+                ("Description", template.get("description")),
+                ("Framework", template.get("framework")),
+                ("Category", template.get("category")),
+                ("Version", template.get("version")),
+                ("Resources", template.get("resources")),
+            ]
+        )
+    )
+    for title, heads, rows in (
+        ("Arguments", ["ARGUMENT", "TYPE", "DEFAULT", "DESCRIPTION"], template.get("args") or []),
+        ("Outputs", ["OUTPUT", "TYPE", "", "DESCRIPTION"], template.get("outputs") or []),
+    ):
+        if rows:
+            shown = [
+                [
+                    r["name"],
+                    r.get("type", "str"),
+                    "required" if r.get("required") else r.get("default"),
+                    _short(r.get("description")),
+                ]
+                for r in rows
+            ]
+            print(f"\n{title}\n{table(shown, heads)}")
+
+
+def _show_project(project: Row) -> None:
+    names = ("slug", "title", "description", "backend", "namespace", "role", "created_by")
+    print(details((name.replace("_", " ").capitalize(), project.get(name)) for name in names))
+    members = project.get("members") or []
+    if members:
+        print(f"\n{table([[m.get('username'), m.get('role')] for m in members], ['MEMBER', 'ROLE'])}")
+
+
+def _section(title: str, pairs: Iterable[tuple[str, Any]]) -> None:
+    text = details(pairs, indent="  ")
+    if text:
+        print(f"\n{title}\n{text}")
+
+
+def _schedule(schedule: Row | None) -> str:
+    if not schedule:
+        return ""
+    return f"{schedule.get('cron')} {schedule.get('timezone')}" + (" (paused)" if schedule.get("paused") else "")
 
 
 def _short(value: Any, most: int = 60) -> str:
     text = show.safe(str(value or ""))
     return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def _yaml(value: Any) -> str:
-    import yaml
-
-    text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, default_flow_style=False)
-    return "\n".join("  " + show.safe(line) for line in text.splitlines())
-
-
-def watch(args: argparse.Namespace) -> int:
-    """`get` again and again, until interrupted."""
-    while True:
-        print("\x1b[2J\x1b[H", end="")
-        get(args)
-        time.sleep(args.watch)

@@ -13,8 +13,8 @@ from myapp.domain.scheduling.plan import Candidate, plan
 from myapp.persistence import run_store
 from myapp.persistence.unit_of_work import Topic, UnitOfWork
 
-WINDOW = 64              # how far past the head of the queue one look reaches
-LAUNCH_NET_S = 5.0       # a planned attempt nobody launched is looked at again after this
+WINDOW = 64  # how far past the head of the queue one look reaches
+LAUNCH_NET_S = 5.0  # a planned attempt nobody launched is looked at again after this
 
 
 def step(engine: Engine, backend: str) -> list[int]:
@@ -57,19 +57,42 @@ def request_of(row: Row[Any]) -> dict[str, int]:
 
 def _admit(unit: UnitOfWork, row: Row[Any], run: Row[Any], backend: str, devices: list[int] | None) -> int:
     number = row.attempts + 1
-    unit.move(Entity.TASK, row.id, row.run_id, row.version, TaskPhase.QUEUED, TaskPhase.ADMITTED, attempts=number, reason="", reason_code="")
+    unit.move(
+        Entity.TASK,
+        row.id,
+        row.run_id,
+        row.version,
+        TaskPhase.QUEUED,
+        TaskPhase.ADMITTED,
+        attempts=number,
+        reason="",
+        reason_code="",
+    )
     attempt_id = run_store.insert_attempt(
         unit.connection,
-        run_id=row.run_id, task_run_id=row.id, attempt_no=number, phase=str(AttemptPhase.PLANNED), version=0,
-        live_guard=row.id, backend=backend, object_name=object_name(run.name, row.node_key, row.id * 10_000 + number),
-        devices=devices, created_at=unit.now, next_check_at=unit.now + LAUNCH_NET_S,
+        run_id=row.run_id,
+        task_run_id=row.id,
+        attempt_no=number,
+        phase=str(AttemptPhase.PLANNED),
+        version=0,
+        live_guard=row.id,
+        backend=backend,
+        object_name=object_name(run.name, row.node_key, row.id * 10_000 + number),
+        devices=devices,
+        created_at=unit.now,
+        next_check_at=unit.now + LAUNCH_NET_S,
     )
     run_store.insert_allocations(
         unit.connection,
         [
             {
-                "attempt_id": attempt_id, "backend": backend, "queue": run.queue, "flavor": backend, "resource": resource,
-                "amount": amount, "reserved_at": unit.now,
+                "attempt_id": attempt_id,
+                "backend": backend,
+                "queue": run.queue,
+                "flavor": backend,
+                "resource": resource,
+                "amount": amount,
+                "reserved_at": unit.now,
             }
             for resource, amount in request_of(row).items()
             if amount > 0

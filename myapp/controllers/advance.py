@@ -58,8 +58,15 @@ def _start(unit: UnitOfWork, run: Row[Any]) -> Row[Any]:
         return run
     deadline = unit.now + run.timeout_s if run.timeout_s else None
     unit.move(
-        Entity.RUN, run.id, run.id, run.version, RunPhase.QUEUED, RunPhase.RUNNING,
-        started_at=unit.now, deadline_at=deadline, next_check_at=deadline,
+        Entity.RUN,
+        run.id,
+        run.id,
+        run.version,
+        RunPhase.QUEUED,
+        RunPhase.RUNNING,
+        started_at=unit.now,
+        deadline_at=deadline,
+        next_check_at=deadline,
     )
     return unit.lock_run(run.id)
 
@@ -68,7 +75,11 @@ def _notice_deadline(unit: UnitOfWork, run: Row[Any]) -> Row[Any]:
     if run.deadline_at is None or unit.now < run.deadline_at or run.desired == Desired.STOP:
         return run
     run_store.note_run(
-        unit.connection, run.id, desired=str(Desired.STOP), reason_code="timeout", reason="the run's timeout passed",
+        unit.connection,
+        run.id,
+        desired=str(Desired.STOP),
+        reason_code="timeout",
+        reason="the run's timeout passed",
         next_check_at=unit.now + 30.0,
     )
     return unit.lock_run(run.id)
@@ -79,8 +90,16 @@ def _stop_held(unit: UnitOfWork, run: Row[Any]) -> bool:
     rows = run_store.tasks_in(unit.connection, run.id, _HELD, BATCH)
     for row in rows:
         unit.move(
-            Entity.TASK, row.id, run.id, row.version, TaskPhase(row.phase), TaskPhase.STOPPED,
-            reason=run.reason, waits_for=None, finished_at=unit.now, next_check_at=None,
+            Entity.TASK,
+            row.id,
+            run.id,
+            row.version,
+            TaskPhase(row.phase),
+            TaskPhase.STOPPED,
+            reason=run.reason,
+            waits_for=None,
+            finished_at=unit.now,
+            next_check_at=None,
         )
     if len(rows) == BATCH:
         return True
@@ -120,7 +139,9 @@ def wake(engine: Engine, unit: UnitOfWork, run: Row[Any], graph: PipelineGraph) 
             if open_key is not None:
                 run_store.wait_for(unit.connection, row.id, open_key)
                 continue
-            end = _judge(engine, unit, run, row, task, [phases[k] for k in task.upstream], left is None or queued < left)
+            end = _judge(
+                engine, unit, run, row, task, [phases[k] for k in task.upstream], left is None or queued < left
+            )
             if end is None:
                 queued += 1
                 continue
@@ -145,8 +166,16 @@ def promote(unit: UnitOfWork, run: Row[Any], left: int | None) -> tuple[int, int
     rows: Sequence[Row[Any]] = run_store.ready(unit.connection, run.id, unit.now, limit)
     for row in rows:
         unit.move(
-            Entity.TASK, row.id, run.id, row.version, TaskPhase.READY, TaskPhase.QUEUED,
-            queued_at=unit.now, next_check_at=None, reason="", reason_code="",
+            Entity.TASK,
+            row.id,
+            run.id,
+            row.version,
+            TaskPhase.READY,
+            TaskPhase.QUEUED,
+            queued_at=unit.now,
+            next_check_at=None,
+            reason="",
+            reason_code="",
         )
     if rows:
         unit.post(Topic.ADMISSION, run.backend, ring=False)
@@ -154,14 +183,28 @@ def promote(unit: UnitOfWork, run: Row[Any], left: int | None) -> tuple[int, int
 
 
 def _judge(
-    engine: Engine, unit: UnitOfWork, run: Row[Any], row: Row[Any], task: GraphTask, upstream: list[TaskPhase], room: bool
+    engine: Engine,
+    unit: UnitOfWork,
+    run: Row[Any],
+    row: Row[Any],
+    task: GraphTask,
+    upstream: list[TaskPhase],
+    room: bool,
 ) -> TaskPhase | None:
     """Decide about one task whose upstream has ended. None when it was queued, else the phase it came to."""
 
     def end(phase: TaskPhase, code: str, reason: str) -> TaskPhase:
         unit.move(
-            Entity.TASK, row.id, run.id, row.version, TaskPhase.BLOCKED, phase, reason=reason[:2000], waits_for=None,
-            finished_at=unit.now, reason_code=code,
+            Entity.TASK,
+            row.id,
+            run.id,
+            row.version,
+            TaskPhase.BLOCKED,
+            phase,
+            reason=reason[:2000],
+            waits_for=None,
+            finished_at=unit.now,
+            reason_code=code,
         )
         return phase
 
@@ -178,9 +221,20 @@ def _judge(
         return end(TaskPhase.FAILED, "invalid_spec", error.message)
     path = [TaskPhase.BLOCKED, TaskPhase.READY] + ([TaskPhase.QUEUED] if room else [])
     unit.move(
-        Entity.TASK, row.id, run.id, row.version, *path, waits_for=None, spec=spec.document, spec_sha256=spec.sha256,
-        cpu_milli=spec.cpu_milli, memory=spec.memory, gpu=spec.gpu, ready_at=unit.now,
-        queued_at=unit.now if room else None, next_check_at=None,
+        Entity.TASK,
+        row.id,
+        run.id,
+        row.version,
+        *path,
+        waits_for=None,
+        spec=spec.document,
+        spec_sha256=spec.sha256,
+        cpu_milli=spec.cpu_milli,
+        memory=spec.memory,
+        gpu=spec.gpu,
+        ready_at=unit.now,
+        queued_at=unit.now if room else None,
+        next_check_at=None,
     )
     if not room:
         return TaskPhase.READY
@@ -193,9 +247,7 @@ def finish(unit: UnitOfWork, run: Row[Any]) -> bool:
     if run_store.has_open_task(unit.connection, run.id):
         return False
     counts = run_store.ended_counts(unit.connection, run.id)
-    phase = run_phase(
-        ((TaskPhase(p), allow) for p, allow, _ in counts), timed_out=run.reason_code == "timeout"
-    )
+    phase = run_phase(((TaskPhase(p), allow) for p, allow, _ in counts), timed_out=run.reason_code == "timeout")
     if phase is None:
         return False
     reason, code = run.reason, run.reason_code
@@ -205,7 +257,15 @@ def finish(unit: UnitOfWork, run: Row[Any]) -> bool:
         more = f" (and {failed - 1} more)" if failed > 1 else ""
         reason, code = (f"{bad.node_key}: {bad.reason}{more}"[:1000], bad.reason_code) if bad else (reason, code)
     unit.move(
-        Entity.RUN, run.id, run.id, run.version, RunPhase(run.phase), phase, reason=reason, reason_code=code,
-        finished_at=unit.now, next_check_at=None,
+        Entity.RUN,
+        run.id,
+        run.id,
+        run.version,
+        RunPhase(run.phase),
+        phase,
+        reason=reason,
+        reason_code=code,
+        finished_at=unit.now,
+        next_check_at=None,
     )
     return True

@@ -17,7 +17,7 @@ from myapp.persistence import run_store
 from myapp.persistence.unit_of_work import Topic
 
 log = structlog.get_logger(__name__)
-REAP_DELAY_S = 15.0        # the ended object is deleted a little later, in batches
+REAP_DELAY_S = 15.0  # the ended object is deleted a little later, in batches
 SEAL_RETRY_S = 10.0
 
 
@@ -36,23 +36,40 @@ def seal(engine: Engine, backend: ExecutionBackend, view: Any) -> None:
         log.error("sealing failed, will be tried again", attempt=view.id, error=str(error))
         with engine.context.database.write() as unit:
             run_store.note_attempt(
-                unit.connection, view.id, view.version, message=f"waiting for the store: {error}"[:2000],
+                unit.connection,
+                view.id,
+                view.version,
+                message=f"waiting for the store: {error}"[:2000],
                 next_check_at=unit.now + SEAL_RETRY_S,
             )
         return
     engine.crash("sealed")
-    diagnosis = Diagnosis(**{**view.diagnosis, "cause": Cause(view.diagnosis["cause"]) if view.diagnosis["cause"] else None}) if view.diagnosis else None
+    diagnosis = (
+        Diagnosis(**{**view.diagnosis, "cause": Cause(view.diagnosis["cause"]) if view.diagnosis["cause"] else None})
+        if view.diagnosis
+        else None
+    )
     metrics = [
         {
-            "run_id": view.run_id, "task_run_id": view.task_run_id, "attempt_id": view.id, "name": str(m["name"])[:128],
-            "value": float(m["value"]), "step": m.get("step"), "at": float(m.get("at") or view.finished_at),
+            "run_id": view.run_id,
+            "task_run_id": view.task_run_id,
+            "attempt_id": view.id,
+            "name": str(m["name"])[:128],
+            "value": float(m["value"]),
+            "step": m.get("step"),
+            "at": float(m.get("at") or view.finished_at),
         }
         for m in collected.metrics
     ]
     logs = [
         {
-            "attempt_id": view.id, "rank": c.rank, "seq": c.seq, "byte_start": c.byte_start, "byte_end": c.byte_end,
-            "object_key": c.object_key, "sealed": True,
+            "attempt_id": view.id,
+            "rank": c.rank,
+            "seq": c.seq,
+            "byte_start": c.byte_start,
+            "byte_end": c.byte_end,
+            "object_key": c.object_key,
+            "sealed": True,
         }
         for c in chunks
     ]
@@ -71,7 +88,15 @@ def _keep(engine: Engine, view: Any, collected: Collected) -> list[dict[str, Any
             continue
         stored = engine.context.artifacts.put(view.project, view.run_id, view.node_key, view.attempt_no, name, path)
         rows.append(
-            {**base, "name": name, "kind": "artifact", "value": None, "path": stored.path, "size": stored.size, "media_type": stored.media_type}
+            {
+                **base,
+                "name": name,
+                "kind": "artifact",
+                "value": None,
+                "path": stored.path,
+                "size": stored.size,
+                "media_type": stored.media_type,
+            }
         )
     return rows
 
@@ -94,12 +119,23 @@ def close(
         extra: dict[str, Any] = {}
         if view.phase == AttemptPhase.PLANNED:
             extra = {
-                "finished_at": unit.now, "cause": str(cause or ""), "message": summary[:2000], "outcome": str(outcome),
+                "finished_at": unit.now,
+                "cause": str(cause or ""),
+                "message": summary[:2000],
+                "outcome": str(outcome),
                 "diagnosis": diagnosis.to_json() if diagnosis else None,
             }
         unit.move(
-            Entity.ATTEMPT, view.id, view.run_id, view.version, AttemptPhase(view.phase), AttemptPhase(str(outcome)),
-            note=summary, live_guard=None, next_check_at=unit.now + REAP_DELAY_S, **extra,
+            Entity.ATTEMPT,
+            view.id,
+            view.run_id,
+            view.version,
+            AttemptPhase(view.phase),
+            AttemptPhase(str(outcome)),
+            note=summary,
+            live_guard=None,
+            next_check_at=unit.now + REAP_DELAY_S,
+            **extra,
         )
         run_store.release_allocations(unit.connection, view.id, unit.now)
         run_store.insert_results(unit.connection, outputs or [], metrics or [], logs or [])
@@ -128,10 +164,17 @@ def _end_task(engine: Engine, unit: Any, run: Any, view: Any, outcome: Outcome, 
         move(TaskPhase.SUCCEEDED, finished_at=unit.now)
         return True
     verdict = judge(
-        outcome, cause, launch.retry_policy(view, engine.retry_defaults),
-        user_failures=view.user_failures, infra_failures=view.infra_failures,
+        outcome,
+        cause,
+        launch.retry_policy(view, engine.retry_defaults),
+        user_failures=view.user_failures,
+        infra_failures=view.infra_failures,
     )
-    counter = {"infra_failures": view.infra_failures + 1} if verdict.infrastructure else {"user_failures": view.user_failures + 1}
+    counter = (
+        {"infra_failures": view.infra_failures + 1}
+        if verdict.infrastructure
+        else {"user_failures": view.user_failures + 1}
+    )
     if outcome is Outcome.STOPPED or (stopping and verdict.again):
         move(TaskPhase.STOPPED, finished_at=unit.now)
         return True

@@ -22,16 +22,28 @@ def build(engine: Engine, backend: ExecutionBackend, view: Any, key: AttemptKey)
         spec = AIJobSpec.model_validate(frozen["job"])
         framework = engine.context.frameworks.get(spec.framework)
         if framework is None:
-            raise Rejected(f"framework {spec.framework} is not in the catalogue any more", resolution="Restore it, or edit the job.")
+            raise Rejected(
+                f"framework {spec.framework} is not in the catalogue any more",
+                resolution="Restore it, or edit the job.",
+            )
         planned, problems = plan(framework, spec)
         if planned is None:
             raise Rejected("; ".join(p.message for p in problems))
         addresses = _addresses(backend, view, key, planned, framework)
         return render_launch(
-            framework, spec, planned, addresses, key,
-            project=view.project, run=view.run_id, task=view.node_key, attempt=view.attempt_no,
-            workspace=engine.context.workspace_of(view.project), inputs=tuple(frozen["inputs"]),
-            devices=devices_of(planned, view.devices or []), sha256=view.spec_sha256,
+            framework,
+            spec,
+            planned,
+            addresses,
+            key,
+            project=view.project,
+            run=view.run_id,
+            task=view.node_key,
+            attempt=view.attempt_no,
+            workspace=engine.context.workspace_of(view.project),
+            inputs=tuple(frozen["inputs"]),
+            devices=devices_of(planned, view.devices or []),
+            sha256=view.spec_sha256,
             env={"CUBE_RUN_NAME": view.run_name},
             labels={"log_dir": engine.context.logs.live_dir(view.project, view.run_id, view.node_key, view.attempt_no)},
         )

@@ -10,7 +10,15 @@ import structlog
 from myapp.controllers import close, launch
 from myapp.controllers.engine import Engine
 from myapp.domain.ports import (
-    AttemptKey, BackendError, Cause, ExecutionBackend, Handle, Observation, ObservedState, Rejected, Transient,
+    AttemptKey,
+    BackendError,
+    Cause,
+    ExecutionBackend,
+    Handle,
+    Observation,
+    ObservedState,
+    Rejected,
+    Transient,
 )
 from myapp.domain.runs.decide import AttemptSnapshot, Decision, Do, Outcome, StopReason, decide
 from myapp.domain.runs.diagnose import Diagnosis, diagnose, resolution
@@ -20,7 +28,7 @@ from myapp.persistence import run_store
 
 log = structlog.get_logger(__name__)
 MAX_STEPS = 12
-LOST_RING_NET_S = 30.0     # a released attempt is looked at this often though nobody rang
+LOST_RING_NET_S = 30.0  # a released attempt is looked at this often though nobody rang
 
 
 def step(engine: Engine, attempt_id: int) -> int | None:
@@ -106,7 +114,13 @@ def _arm(engine: Engine, backend: ExecutionBackend, view: Any) -> bool:
         spec = launch.build(engine, backend, view, key_of(view))
         handle = backend.arm(spec, key_of(view))
     except Transient as error:
-        _note(engine, view, None, message=str(error)[:2000], next_check_at=engine.context.database.clock() + error.retry_after)
+        _note(
+            engine,
+            view,
+            None,
+            message=str(error)[:2000],
+            next_check_at=engine.context.database.clock() + error.retry_after,
+        )
         return False
     except Rejected as error:
         diagnosis = Diagnosis(error.cause, str(error), resolution=error.resolution or resolution(error.cause))
@@ -114,7 +128,9 @@ def _arm(engine: Engine, backend: ExecutionBackend, view: Any) -> bool:
         return False
     except (BackendError, OSError) as error:
         log.error("arm failed", attempt=view.id, error=str(error))
-        close.close(engine, view, Outcome.FAILED, Diagnosis(Cause.BACKEND, str(error), resolution=resolution(Cause.BACKEND)))
+        close.close(
+            engine, view, Outcome.FAILED, Diagnosis(Cause.BACKEND, str(error), resolution=resolution(Cause.BACKEND))
+        )
         return False
     engine.crash("created")
     view.handle = {"uid": handle.uid, "data": handle.data}
@@ -129,7 +145,7 @@ def _record(engine: Engine, view: Any) -> bool:
     """planned -> armed, and on to released when the run is still to run. True when released."""
     with engine.context.database.write() as unit:
         run = unit.lock_run(view.run_id)
-        wanted = run.desired == Desired.RUN
+        wanted = bool(run.desired == Desired.RUN)
         path = [AttemptPhase.PLANNED, AttemptPhase.ARMED] + ([AttemptPhase.RELEASED] if wanted else [])
         columns = _release_columns(view, unit.now) if wanted else {"next_check_at": unit.now}
         unit.move(
@@ -137,7 +153,12 @@ def _record(engine: Engine, view: Any) -> bool:
         )
         if wanted:
             unit.move(
-                Entity.TASK, view.task_run_id, view.run_id, view.task_version, TaskPhase.ADMITTED, TaskPhase.ACTIVE,
+                Entity.TASK,
+                view.task_run_id,
+                view.run_id,
+                view.task_version,
+                TaskPhase.ADMITTED,
+                TaskPhase.ACTIVE,
                 started_at=unit.now,
             )
         return wanted
@@ -149,11 +170,21 @@ def _release(engine: Engine, view: Any) -> None:
         if run.desired != Desired.RUN:
             raise StaleRow("the run is to stop")
         unit.move(
-            Entity.ATTEMPT, view.id, view.run_id, view.version, AttemptPhase.ARMED, AttemptPhase.RELEASED,
+            Entity.ATTEMPT,
+            view.id,
+            view.run_id,
+            view.version,
+            AttemptPhase.ARMED,
+            AttemptPhase.RELEASED,
             **_release_columns(view, unit.now),
         )
         unit.move(
-            Entity.TASK, view.task_run_id, view.run_id, view.task_version, TaskPhase.ADMITTED, TaskPhase.ACTIVE,
+            Entity.TASK,
+            view.task_run_id,
+            view.run_id,
+            view.task_version,
+            TaskPhase.ADMITTED,
+            TaskPhase.ACTIVE,
             started_at=unit.now,
         )
     engine.crash("released")
@@ -181,7 +212,14 @@ def _fire(engine: Engine, backend: ExecutionBackend, view: Any) -> None:
 def _stop(engine: Engine, backend: ExecutionBackend, view: Any, decision: Decision, now: float) -> None:
     """The reason is written before anything is told to stop: it decides what the end will mean."""
     if view.stop_reason is None:
-        _note(engine, view, None, stop_reason=str(decision.stop_reason), stop_asked_at=now, next_check_at=decision.again_at)
+        _note(
+            engine,
+            view,
+            None,
+            stop_reason=str(decision.stop_reason),
+            stop_asked_at=now,
+            next_check_at=decision.again_at,
+        )
     else:
         _note(engine, view, None, stop_asked_at=now, next_check_at=decision.again_at)
     engine.crash("stop_noted")
@@ -208,13 +246,21 @@ def _finalize(engine: Engine, view: Any, outcome: Outcome, observation: Observat
         "diagnosis": diagnosis.to_json() if diagnosis else None,
         "message": (diagnosis.summary if diagnosis else "")[:2000],
         "started_at": min((r.started_at for r in ranks if r.started_at), default=None),
-        "finished_at": max((r.finished_at for r in ranks if r.finished_at), default=None) or engine.context.database.clock(),
+        "finished_at": max((r.finished_at for r in ranks if r.finished_at), default=None)
+        or engine.context.database.clock(),
     }
     with engine.context.database.write() as unit:
         unit.lock_run(view.run_id)
         view.version = unit.move(
-            Entity.ATTEMPT, view.id, view.run_id, view.version, AttemptPhase(view.phase), AttemptPhase.FINALIZING,
-            note=columns["message"], next_check_at=unit.now + LOST_RING_NET_S, **columns,
+            Entity.ATTEMPT,
+            view.id,
+            view.run_id,
+            view.version,
+            AttemptPhase(view.phase),
+            AttemptPhase.FINALIZING,
+            note=columns["message"],
+            next_check_at=unit.now + LOST_RING_NET_S,
+            **columns,
         )
     view.phase = AttemptPhase.FINALIZING
     for name, value in columns.items():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import structlog
-from sqlalchemy import Row, func, select, update
+from sqlalchemy import func, select, update
 from sqlalchemy.exc import IntegrityError
 
 from myapp.controllers.engine import Engine
@@ -18,7 +20,7 @@ from myapp.utils import clock
 
 log = structlog.get_logger(__name__)
 LIMIT = 100
-ON_TIME_S = 300.0        # with catch-up "none": what is due this long ago was missed
+ON_TIME_S = 300.0  # with catch-up "none": what is due this long ago was missed
 MOST_AT_ONCE = 50
 WINDOWS_S = (7_200.0, 180_000.0, 3_600_000.0)
 
@@ -27,10 +29,16 @@ def step(engine: Engine) -> int:
     """Turn what is due into runs; how many."""
     database = engine.context.database
     with database.read() as connection:
-        due = connection.execute(
-            select(Schedule.id).where(Schedule.paused.is_(False), Schedule.next_due_at <= database.clock())
-            .order_by(Schedule.next_due_at).limit(LIMIT)
-        ).scalars().all()
+        due = (
+            connection.execute(
+                select(Schedule.id)
+                .where(Schedule.paused.is_(False), Schedule.next_due_at <= database.clock())
+                .order_by(Schedule.next_due_at)
+                .limit(LIMIT)
+            )
+            .scalars()
+            .all()
+        )
     made = 0
     for schedule_id in due:
         try:
@@ -46,24 +54,29 @@ def step(engine: Engine) -> int:
 def _fire(engine: Engine, unit: UnitOfWork, schedule_id: int) -> int:
     row = unit.connection.execute(
         select(
-            *Schedule.__table__.columns, Pipeline.name.label("pipeline"), Pipeline.current_version_id,
+            *Schedule.__table__.columns,
+            Pipeline.name.label("pipeline"),
+            Pipeline.current_version_id,
             Project.backend.label("backend"),
         )
-        .join(Pipeline, Pipeline.id == Schedule.pipeline_id).join(Project, Project.id == Schedule.project_id)
-        .where(Schedule.id == schedule_id).with_for_update(of=Schedule)
+        .join(Pipeline, Pipeline.id == Schedule.pipeline_id)
+        .join(Project, Project.id == Schedule.project_id)
+        .where(Schedule.id == schedule_id)
+        .with_for_update(of=Schedule)
     ).one_or_none()
     if row is None or row.paused or row.next_due_at > unit.now or row.current_version_id is None:
         return 0
     times = due_times(row, unit.now)
     wanted, after = chosen(row.catchup, times, unit.now)
     active = unit.connection.execute(
-        select(func.count()).select_from(Run)
+        select(func.count())
+        .select_from(Run)
         .where(Run.schedule_id == schedule_id, Run.phase.not_in([str(p) for p in RUN_TERMINAL]))
     ).scalar_one()
     made = 0
     for at in wanted:
         if active + made >= row.max_active_runs:
-            after = at if row.catchup != "none" else after       # it stays due and waits for room
+            after = at if row.catchup != "none" else after  # it stays due and waits for room
             break
         _submit(engine, unit, row, at)
         made += 1
@@ -73,7 +86,7 @@ def _fire(engine: Engine, unit: UnitOfWork, schedule_id: int) -> int:
     return made
 
 
-def due_times(row: Row[tuple[object, ...]], now: float) -> list[float]:
+def due_times(row: Any, now: float) -> list[float]:
     """Due moments not yet handled, oldest first, and the one to come.
 
     At most MOST_AT_ONCE with catch-up "all" (the rest stays due); otherwise only the newest matters.
@@ -115,7 +128,7 @@ def chosen(catchup: str, times: list[float], now: float) -> tuple[list[float], f
     return newest, after
 
 
-def _submit(engine: Engine, unit: UnitOfWork, row: Row[tuple[object, ...]], at: float) -> None:
+def _submit(engine: Engine, unit: UnitOfWork, row: Any, at: float) -> None:
     graph = engine.context.graphs.get(unit.connection, row.current_version_id)
     values, problems = resolve_params(graph.params, row.params or {}, field="spec.schedule.params")
     if problems:
@@ -123,9 +136,18 @@ def _submit(engine: Engine, unit: UnitOfWork, row: Row[tuple[object, ...]], at: 
     insert_run(
         unit,
         RunRequest(
-            project_id=row.project_id, pipeline_id=row.pipeline_id, version_id=row.current_version_id, name=row.pipeline,
-            kind="pipeline", graph=graph, params=values, actor=Actor(row.user_id, row.created_by or "schedule"),
-            priority=graph.priority, backend=row.backend, schedule_id=row.id, scheduled_at=at,
+            project_id=row.project_id,
+            pipeline_id=row.pipeline_id,
+            version_id=row.current_version_id,
+            name=row.pipeline,
+            kind="pipeline",
+            graph=graph,
+            params=values,
+            actor=Actor(row.user_id, row.created_by or "schedule"),
+            priority=graph.priority,
+            backend=row.backend,
+            schedule_id=row.id,
+            scheduled_at=at,
             idempotency_key=f"schedule:{row.id}:{clock.iso(at)}",
         ),
     )

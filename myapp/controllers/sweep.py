@@ -13,7 +13,7 @@ from myapp.persistence.unit_of_work import Topic
 log = structlog.get_logger(__name__)
 LIMIT = 500
 UNANSWERED_AFTER_S = 2.0
-ORPHAN_AFTER_S = 60.0       # an object younger than this may still be about to be recorded
+ORPHAN_AFTER_S = 60.0  # an object younger than this may still be about to be recorded
 
 
 class Rung:
@@ -58,7 +58,9 @@ def due(engine: Engine, rung: Rung) -> int:
             continue
         try:
             if row.handle:
-                backend.reap(AttemptKey(row.project, row.id, row.object_name), Handle(row.handle["uid"], row.handle["data"]))
+                backend.reap(
+                    AttemptKey(row.project, row.id, row.object_name), Handle(row.handle["uid"], row.handle["data"])
+                )
             reaped.append(row.id)
         except Exception as error:  # one object that cannot be deleted must not keep the others
             log.warning("reap failed, will be tried again", attempt=row.id, error=str(error))
@@ -115,6 +117,6 @@ def orphans(engine: Engine, kind: str) -> list[str]:
 
 def _is_orphan(owned: OwnedObject, phase: str, handle: dict[str, object] | None) -> bool:
     if phase in ATTEMPT_TERMINAL:
-        return handle is None or handle["uid"] != owned.uid      # its own object is reaped by `due`
+        return handle is None or handle["uid"] != owned.uid  # its own object is reaped by `due`
     assert phase in ATTEMPT_LIVE
     return handle is not None and handle["uid"] != owned.uid

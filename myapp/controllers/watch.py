@@ -1,4 +1,4 @@
-"""The watch: turns events of the backends into rung bells, and every second rings what is due. Loses nothing by dying."""
+"""The watch: turns events of the backends into rung bells, and every second rings what is due."""
 
 from __future__ import annotations
 

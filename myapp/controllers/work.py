@@ -1,6 +1,6 @@
 """What a rung bell leads to: look, do what can be done, and go on with what that made possible.
 
-Each function is short and idempotent, raises nothing that a later look would not mend, and is safe to run twice at once.
+Each function is short and idempotent, raises nothing that a later look would not mend, and may run twice at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from myapp.controllers.engine import Engine
 from myapp.persistence.unit_of_work import Topic
 
 log = structlog.get_logger(__name__)
-INLINE = 2                 # launches done here; more are rung, so that other workers share them
+INLINE = 2  # launches done here; more are rung, so that other workers share them
 _rung = net.Rung()
 
 
@@ -49,7 +49,7 @@ def _admit_and_launch(engine: Engine, kind: str) -> None:
 
 
 def _launch(engine: Engine, kind: str, attempt_id: int) -> None:
-    if reconcile.step(engine, attempt_id) is not None:      # refused at once: what it held is free again
+    if reconcile.step(engine, attempt_id) is not None:  # refused at once: what it held is free again
         engine.context.database.bell.ring(Topic.ADMISSION, kind)
 
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from pydantic.alias_generators import to_camel
 
 from myapp.domain.errors import Problem
-from myapp.domain.naming import check_name, check_slug, did_you_mean, nearest, shown
+from myapp.domain.naming import check_name, check_slug, did_you_mean, nearest, path_part, shown
 from myapp.domain.quantities import BadQuantity, format_duration, parse_duration
 from myapp.domain.templating import as_text, has_template
 
@@ -85,7 +85,7 @@ def dotted(loc: Iterable[int | str], prefix: str = "") -> str:
         if isinstance(part, int):
             path += f"[{part}]"
         else:
-            path += f".{part}" if path else part
+            path += f".{path_part(part)}" if path else path_part(part)
     return path
 
 
@@ -112,9 +112,8 @@ def problems_of(
         if templated and has_template(item["input"]):
             continue
         loc = tuple(item["loc"])
-        known = item["type"] == "extra_forbidden"
         code, message, resolution = _explain(dict(item), model, loc)
-        where = dotted([shown(p, 60).strip("'") if known and p is loc[-1] else p for p in loc], field)
+        where = dotted(loc, field)
         problems.append(Problem(code=code, message=message, field=where or None, node=node, resolution=resolution))
         if len(problems) >= MAX_PROBLEMS:
             break

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 
 from myapp.domain.documents import MAX_TEXT, Doc, Duration, Metadata, ScalarText, Timeout, check_header, parse_model
 from myapp.domain.errors import Problem
-from myapp.domain.naming import NAME, check_env_name, check_name, did_you_mean, shown
+from myapp.domain.naming import NAME, check_env_name, check_name, did_you_mean, path_part, shown
 from myapp.domain.ports import Resources
 from myapp.domain.quantities import format_cpu, format_memory, parse_cpu, parse_memory
 from myapp.domain.templating import OPEN, has_template
@@ -193,7 +193,7 @@ def check_body(
     _check_paths(raw, add)
     env = raw.get("env")
     if isinstance(env, Mapping):
-        problems.extend(p for name in env if (p := check_env_name(name, f"{field}.env.{shown(name, 60)[1:-1]}", node)))
+        problems.extend(p for name in env if (p := check_env_name(name, f"{field}.env.{path_part(name)}", node)))
     roles = raw.get("roles")
     if isinstance(roles, Mapping):
         problems.extend(p for name in roles if (p := check_name(name, f"{field}.roles", node)))
@@ -259,7 +259,7 @@ def _check_texts(raw: Mapping[str, Any], add: Any) -> None:
         texts.extend((f"{part}[{i}]", item) for i, item in enumerate(items if isinstance(items, list) else ()))
     env = raw.get("env")
     if isinstance(env, Mapping):
-        texts.extend((f"env.{shown(name, 60)[1:-1]}", item) for name, item in env.items())
+        texts.extend((f"env.{path_part(name)}", item) for name, item in env.items())
     for part, item in texts:
         if not isinstance(item, str):
             continue
@@ -282,7 +282,7 @@ def _check_paths(raw: Mapping[str, Any], add: Any) -> None:
         if not isinstance(name, str) or not check_file_name(name):
             add("bad_path", "files", f"{shown(name)} is not a file name", "use letters, digits, '.', '_' and '-'")
         if isinstance(text, str) and len(text) > MAX_TEXT:
-            add("too_large", f"files.{shown(name, 60)[1:-1]}", f"has {len(text)} characters; the most is {MAX_TEXT}")
+            add("too_large", f"files.{path_part(name)}", f"has {len(text)} characters; the most is {MAX_TEXT}")
 
 
 def check_file_name(name: str) -> bool:

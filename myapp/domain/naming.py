@@ -100,6 +100,11 @@ def slugify(text: str) -> str:
     return slug if len(slug) >= 2 else f"{slug}-{_digest(text)}"
 
 
+def path_part(name: object) -> str:
+    """A key of a stranger's mapping as part of a field's path: printable and short."""
+    return name if isinstance(name, str) and name.isprintable() and len(name) <= 80 else shown(name, 60).strip("'")
+
+
 def object_name(project: str, task: str, attempt_id: int) -> str:
     """The name of one attempt's object on a backend: `<project>-<task>-<attempt id>-<hash>`.
 

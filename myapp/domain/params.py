@@ -11,7 +11,7 @@ from pydantic import Field
 
 from myapp.domain.documents import MAX_TEXT, Doc
 from myapp.domain.errors import Problem
-from myapp.domain.naming import check_identifier, did_you_mean, shown
+from myapp.domain.naming import check_identifier, did_you_mean, path_part, shown
 from myapp.domain.patterns import MAX_INPUT, BadPattern, compile_pattern, matches
 from myapp.domain.templating import has_template
 
@@ -123,7 +123,7 @@ def resolve_params(
     for name in given:
         if name not in known:
             problems.append(Problem(
-                code="unknown_param", message=f"there is no {shown(name)}", field=f"{field}.{shown(name, 60)[1:-1]}",
+                code="unknown_param", message=f"there is no {shown(name)}", field=f"{field}.{path_part(name)}",
                 node=node, resolution=did_you_mean(str(name), known) or "remove it",
             ))
     for spec in specs:

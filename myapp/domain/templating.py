@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from myapp.domain.errors import CubeError, Invalid, Problem, TooLarge
-from myapp.domain.naming import did_you_mean, shown
+from myapp.domain.naming import did_you_mean, path_part, shown
 
 OPEN, CLOSE, ESCAPED = "{{", "}}", "{{{{"
 MAX_RENDERED = 1024 * 1024          # characters of one rendered string
@@ -195,7 +195,7 @@ def strings(value: Any, field: str = "") -> Iterator[tuple[str, str]]:
             for key in item:
                 if isinstance(key, str) and OPEN in key:
                     yield key, f"{path}.{shown(key, 40)}" if path else shown(key, 40)
-            stack.extend((item[k], f"{path}.{k}" if path else str(k)) for k in reversed(list(item)))
+            stack.extend((item[k], f"{path}.{path_part(k)}" if path else path_part(k)) for k in reversed(list(item)))
         elif isinstance(item, list | tuple):
             stack.extend((item[i], f"{path}[{i}]") for i in range(len(item) - 1, -1, -1))
 
@@ -261,7 +261,7 @@ def _render(value: Any, context: Context, field: str, depth: int) -> Any:
         for key in value:
             if isinstance(key, str) and OPEN in key:
                 raise _error("bad_expression", f"the name {shown(key, 40)} may not hold an expression", field)
-        return {k: _render(v, context, f"{field}.{k}" if field else str(k), depth + 1) for k, v in value.items()}
+        return {k: _render(v, context, f"{field}.{path_part(k)}" if field else path_part(k), depth + 1) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_render(v, context, f"{field}[{i}]", depth + 1) for i, v in enumerate(value)]
     return value

@@ -10,6 +10,23 @@ from myapp.models.model_result import LogChunk, Metric, Output
 from myapp.models.model_run import Attempt, Run, TaskRun
 
 __all__ = [
-    "Allocation", "Attempt", "Audit", "Base", "Flavor", "JobTemplate", "JobTemplateVersion", "LogChunk", "Metric",
-    "Outbox", "Output", "Pipeline", "PipelineVersion", "Project", "ProjectUser", "Run", "Schedule", "TaskRun", "Transition",
+    "Allocation",
+    "Attempt",
+    "Audit",
+    "Base",
+    "Flavor",
+    "JobTemplate",
+    "JobTemplateVersion",
+    "LogChunk",
+    "Metric",
+    "Outbox",
+    "Output",
+    "Pipeline",
+    "PipelineVersion",
+    "Project",
+    "ProjectUser",
+    "Run",
+    "Schedule",
+    "TaskRun",
+    "Transition",
 ]

@@ -39,7 +39,7 @@ class JSONText(TypeDecorator[Any]):
 
 
 Id = BigInteger().with_variant(Integer, "sqlite")
-Moment: Double[float] = Double()                 # unix seconds, UTC
+Moment: Double[float] = Double()  # unix seconds, UTC
 Key = String(63)
 Label = String(32)
 

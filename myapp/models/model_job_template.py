@@ -17,7 +17,9 @@ class JobTemplate(Base):
 
     id: Mapped[int] = mapped_column(Id, primary_key=True)
     name: Mapped[str] = mapped_column(Key, unique=True)
-    project_id: Mapped[int | None] = mapped_column(ForeignKey("project.id", ondelete="CASCADE"), index=True, default=None)
+    project_id: Mapped[int | None] = mapped_column(
+        ForeignKey("project.id", ondelete="CASCADE"), index=True, default=None
+    )
     title: Mapped[str] = mapped_column(String(200), default="")
     category: Mapped[str] = mapped_column(String(64), default="")
     description: Mapped[str] = mapped_column(String(2000), default="")

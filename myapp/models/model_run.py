@@ -30,7 +30,7 @@ class Run(Base):
     project_id: Mapped[int] = mapped_column(ForeignKey("project.id", ondelete="CASCADE"))
     pipeline_id: Mapped[int | None] = mapped_column(ForeignKey("pipeline.id", ondelete="SET NULL"), default=None)
     pipeline_version_id: Mapped[int] = mapped_column(ForeignKey("pipeline_version.id"))
-    kind: Mapped[str] = mapped_column(Label, default="pipeline")       # pipeline | job
+    kind: Mapped[str] = mapped_column(Label, default="pipeline")  # pipeline | job
     name: Mapped[str] = mapped_column(Key)
     params: Mapped[dict[str, Any]] = mapped_column(JSONText)
     backend: Mapped[str] = mapped_column(Label, default="local")
@@ -38,7 +38,7 @@ class Run(Base):
     phase: Mapped[str] = mapped_column(Label, default="queued")
     version: Mapped[int] = mapped_column(Integer, default=0)
     event_seq: Mapped[int] = mapped_column(Integer, default=0)
-    precedence: Mapped[int] = mapped_column(Integer, default=0)        # minus the priority: low goes first
+    precedence: Mapped[int] = mapped_column(Integer, default=0)  # minus the priority: low goes first
     queue: Mapped[str] = mapped_column(Key, default="default")
     idempotency_key: Mapped[str | None] = mapped_column(String(128), default=None)
     request_sha256: Mapped[str | None] = mapped_column(String(64), default=None)

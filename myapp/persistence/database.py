@@ -1,7 +1,7 @@
 """The database: one engine, short reads, and one kind of write transaction.
 
 SQLite allows one writer; its own waiting is a back-off that sleeps. Writers of this program queue on a file lock
-instead, which the kernel hands over at once and frees when a process dies, so that nobody ever sees "database is locked".
+instead, which the kernel hands over at once and frees when a process dies: nobody ever sees "database is locked".
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _engine(url: str, *, durable: bool, pool_size: int) -> Engine:
 
         @event.listens_for(engine, "connect")
         def _configure(connection: Any, record: Any) -> None:
-            connection.isolation_level = None          # transactions are begun by us, explicitly
+            connection.isolation_level = None  # transactions are begun by us, explicitly
             cursor = connection.cursor()
             for pragma in (
                 "journal_mode=WAL",
@@ -133,5 +133,7 @@ def _engine(url: str, *, durable: bool, pool_size: int) -> Engine:
 
         return engine
     if backend in ("mysql", "mariadb"):
-        return create_engine(parsed, pool_size=pool_size, max_overflow=64, pool_pre_ping=True, isolation_level="READ COMMITTED")
+        return create_engine(
+            parsed, pool_size=pool_size, max_overflow=64, pool_pre_ping=True, isolation_level="READ COMMITTED"
+        )
     return create_engine(parsed, pool_size=pool_size, max_overflow=64, pool_pre_ping=True)

@@ -4,21 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
+from sqlalchemy import Connection, Table, bindparam, func, insert, select, update
 
 from myapp.domain.runs.phases import ATTEMPT_LIVE, RUN_TERMINAL, TASK_TERMINAL, TaskPhase
 from myapp.models import (
-    Allocation, Attempt, Flavor, LogChunk, Metric, Outbox, Output, PipelineVersion, Project, Run, TaskRun,
+    Allocation,
+    Attempt,
+    Flavor,
+    LogChunk,
+    Metric,
+    Outbox,
+    Output,
+    PipelineVersion,
+    Project,
+    Run,
+    TaskRun,
 )
 
-RUN, TASK, ATTEMPT = Run.__table__, TaskRun.__table__, Attempt.__table__
-ALLOCATION, OUTBOX, PROJECT, OUTPUT = Allocation.__table__, Outbox.__table__, Project.__table__, Output.__table__
+RUN, TASK, ATTEMPT = (cast(Table, t) for t in (Run.__table__, TaskRun.__table__, Attempt.__table__))
+ALLOCATION, OUTBOX, PROJECT, OUTPUT = (
+    cast(Table, t) for t in (Allocation.__table__, Outbox.__table__, Project.__table__, Output.__table__)
+)
+METRIC, LOG_CHUNK = (cast(Table, t) for t in (Metric.__table__, LogChunk.__table__))
 _OPEN_TASK = [str(p) for p in TaskPhase if p not in TASK_TERMINAL]
 _LIVE = [str(p) for p in ATTEMPT_LIVE]
 _HOLDING = [str(TaskPhase.QUEUED), str(TaskPhase.ADMITTED), str(TaskPhase.ACTIVE)]
-WAKEABLE = ""          # `waits_for` of a blocked task that waits for nothing more
+WAKEABLE = ""  # `waits_for` of a blocked task that waits for nothing more
 IN_CHUNK = 500
 
 
@@ -29,14 +42,23 @@ class Artifact:
     path: str
 
 
-
 _ATTEMPT_FULL = (
     select(
         ATTEMPT,
-        TASK.c.node_key, TASK.c.spec, TASK.c.spec_sha256, TASK.c.phase.label("task_phase"),
-        TASK.c.version.label("task_version"), TASK.c.user_failures, TASK.c.infra_failures, TASK.c.allow_failure,
-        RUN.c.desired, RUN.c.project_id, RUN.c.pipeline_version_id, RUN.c.name.label("run_name"),
-        RUN.c.phase.label("run_phase"), PROJECT.c.slug.label("project"),
+        TASK.c.node_key,
+        TASK.c.spec,
+        TASK.c.spec_sha256,
+        TASK.c.phase.label("task_phase"),
+        TASK.c.version.label("task_version"),
+        TASK.c.user_failures,
+        TASK.c.infra_failures,
+        TASK.c.allow_failure,
+        RUN.c.desired,
+        RUN.c.project_id,
+        RUN.c.pipeline_version_id,
+        RUN.c.name.label("run_name"),
+        RUN.c.phase.label("run_phase"),
+        PROJECT.c.slug.label("project"),
     )
     .join(TASK, TASK.c.id == ATTEMPT.c.task_run_id)
     .join(RUN, RUN.c.id == ATTEMPT.c.run_id)
@@ -44,8 +66,10 @@ _ATTEMPT_FULL = (
 )
 _ATTEMPT_BY_ID = _ATTEMPT_FULL.where(ATTEMPT.c.id == bindparam("b_id"))
 _GRAPH = select(PipelineVersion.graph).where(PipelineVersion.id == bindparam("b_id"))
-_RUN_FULL = select(RUN, PROJECT.c.slug.label("project")).join(PROJECT, PROJECT.c.id == RUN.c.project_id).where(
-    RUN.c.id == bindparam("b_id")
+_RUN_FULL = (
+    select(RUN, PROJECT.c.slug.label("project"))
+    .join(PROJECT, PROJECT.c.id == RUN.c.project_id)
+    .where(RUN.c.id == bindparam("b_id"))
 )
 _OPEN_TASK_OF_RUN = select(TASK.c.id).where(TASK.c.run_id == bindparam("b_run"), TASK.c.phase.in_(_OPEN_TASK)).limit(1)
 _USAGE = (
@@ -56,8 +80,15 @@ _USAGE = (
 _CAPACITY = select(Flavor.resource, Flavor.amount).where(Flavor.backend == bindparam("b_backend"))
 _QUEUED = (
     select(
-        TASK.c.id, TASK.c.run_id, TASK.c.version, TASK.c.node_key, TASK.c.cpu_milli, TASK.c.memory, TASK.c.gpu,
-        TASK.c.attempts, TASK.c.queued_at,
+        TASK.c.id,
+        TASK.c.run_id,
+        TASK.c.version,
+        TASK.c.node_key,
+        TASK.c.cpu_milli,
+        TASK.c.memory,
+        TASK.c.gpu,
+        TASK.c.attempts,
+        TASK.c.queued_at,
     )
     .where(TASK.c.phase == str(TaskPhase.QUEUED), TASK.c.backend == bindparam("b_backend"))
     .order_by(TASK.c.precedence, TASK.c.run_id, TASK.c.id)
@@ -81,17 +112,18 @@ _WAKEABLE = (
 )
 
 
-def attempt(connection: Connection, attempt_id: int) -> Row[Any] | None:
+def attempt(connection: Connection, attempt_id: int) -> Any:
     """The attempt with what is needed to act on it: its task's spec and budgets, its run's wish, its project."""
     return connection.execute(_ATTEMPT_BY_ID, {"b_id": attempt_id}).one_or_none()
 
 
-def run(connection: Connection, run_id: int) -> Row[Any] | None:
+def run(connection: Connection, run_id: int) -> Any:
     return connection.execute(_RUN_FULL, {"b_id": run_id}).one_or_none()
 
 
 def graph(connection: Connection, version_id: int) -> dict[str, Any]:
-    return connection.execute(_GRAPH, {"b_id": version_id}).scalar_one()
+    found: dict[str, Any] = connection.execute(_GRAPH, {"b_id": version_id}).scalar_one()
+    return found
 
 
 def has_open_task(connection: Connection, run_id: int) -> bool:
@@ -101,17 +133,19 @@ def has_open_task(connection: Connection, run_id: int) -> bool:
 def ended_counts(connection: Connection, run_id: int) -> list[tuple[str, bool, int]]:
     """(phase, allow_failure, how many) over the tasks of a run."""
     rows = connection.execute(
-        select(TASK.c.phase, TASK.c.allow_failure, func.count()).where(TASK.c.run_id == run_id)
+        select(TASK.c.phase, TASK.c.allow_failure, func.count())
+        .where(TASK.c.run_id == run_id)
         .group_by(TASK.c.phase, TASK.c.allow_failure)
     )
     return [(r[0], bool(r[1]), r[2]) for r in rows]
 
 
-def first_failure(connection: Connection, run_id: int) -> Row[Any] | None:
+def first_failure(connection: Connection, run_id: int) -> Any:
     return connection.execute(
         select(TASK.c.node_key, TASK.c.reason, TASK.c.reason_code)
         .where(TASK.c.run_id == run_id, TASK.c.phase == str(TaskPhase.FAILED), TASK.c.allow_failure.is_(False))
-        .order_by(TASK.c.finished_at).limit(1)
+        .order_by(TASK.c.finished_at)
+        .limit(1)
     ).first()
 
 
@@ -126,30 +160,34 @@ def capacity(connection: Connection, backend: str) -> dict[str, int]:
 def lock_capacity(connection: Connection, backend: str) -> dict[str, int]:
     """Capacity, its rows locked: the one admission lock of a backend."""
     rows = connection.execute(
-        select(Flavor.resource, Flavor.amount).where(Flavor.backend == backend)
-        .order_by(Flavor.name, Flavor.resource).with_for_update()
+        select(Flavor.resource, Flavor.amount)
+        .where(Flavor.backend == backend)
+        .order_by(Flavor.name, Flavor.resource)
+        .with_for_update()
     )
     return {r[0]: int(r[1]) for r in rows}
 
 
-def queued(connection: Connection, backend: str, limit: int) -> Sequence[Row[Any]]:
+def queued(connection: Connection, backend: str, limit: int) -> Sequence[Any]:
     return connection.execute(_QUEUED, {"b_backend": backend, "b_limit": limit}).all()
 
 
 def devices_in_use(connection: Connection, backend: str) -> set[int]:
     rows = connection.execute(
-        select(ATTEMPT.c.devices).where(ATTEMPT.c.backend == backend, ATTEMPT.c.phase.in_(_LIVE), ATTEMPT.c.devices.is_not(None))
+        select(ATTEMPT.c.devices).where(
+            ATTEMPT.c.backend == backend, ATTEMPT.c.phase.in_(_LIVE), ATTEMPT.c.devices.is_not(None)
+        )
     )
     return {device for (devices,) in rows for device in devices or ()}
 
 
 def insert_attempt(connection: Connection, **values: Any) -> int:
-    result = connection.execute(insert(ATTEMPT).values(**values))  # type: ignore[arg-type]
+    result = connection.execute(insert(ATTEMPT).values(**values))
     return int(result.inserted_primary_key[0])  # type: ignore[index]
 
 
 def insert_allocations(connection: Connection, rows: list[dict[str, Any]]) -> None:
-    connection.execute(insert(ALLOCATION), rows)  # type: ignore[arg-type]
+    connection.execute(insert(ALLOCATION), rows)
 
 
 def release_allocations(connection: Connection, attempt_id: int, at: float) -> None:
@@ -161,12 +199,12 @@ def wake(connection: Connection, run_id: int, ended_key: str) -> int:
     return int(connection.execute(_WAKE, {"b_run": run_id, "b_key": ended_key}).rowcount)
 
 
-def wakeable(connection: Connection, run_id: int, limit: int) -> Sequence[Row[Any]]:
+def wakeable(connection: Connection, run_id: int, limit: int) -> Sequence[Any]:
     return connection.execute(_WAKEABLE, {"b_run": run_id, "b_limit": limit}).all()
 
 
 def wait_for(connection: Connection, task_run_id: int, key: str) -> None:
-    connection.execute(update(TASK).where(TASK.c.id == task_run_id).values(waits_for=key))  # type: ignore[arg-type]
+    connection.execute(update(TASK).where(TASK.c.id == task_run_id).values(waits_for=key))
 
 
 def phases_of(connection: Connection, run_id: int, keys: Iterable[str]) -> dict[str, TaskPhase]:
@@ -174,7 +212,9 @@ def phases_of(connection: Connection, run_id: int, keys: Iterable[str]) -> dict[
     found: dict[str, TaskPhase] = {}
     for start in range(0, len(wanted), IN_CHUNK):
         rows = connection.execute(
-            select(TASK.c.node_key, TASK.c.phase).where(TASK.c.run_id == run_id, TASK.c.node_key.in_(wanted[start : start + IN_CHUNK]))
+            select(TASK.c.node_key, TASK.c.phase).where(
+                TASK.c.run_id == run_id, TASK.c.node_key.in_(wanted[start : start + IN_CHUNK])
+            )
         )
         found.update((r[0], TaskPhase(r[1])) for r in rows)
     return found
@@ -183,28 +223,30 @@ def phases_of(connection: Connection, run_id: int, keys: Iterable[str]) -> dict[
 def holding(connection: Connection, run_id: int) -> int:
     """How many tasks of a run are queued or have resources: what its parallelism limits."""
     return int(
-        connection.execute(
-            select(func.count()).where(TASK.c.run_id == run_id, TASK.c.phase.in_(_HOLDING))
-        ).scalar_one()
+        connection.execute(select(func.count()).where(TASK.c.run_id == run_id, TASK.c.phase.in_(_HOLDING))).scalar_one()
     )
 
 
-def ready(connection: Connection, run_id: int, now: float, limit: int) -> Sequence[Row[Any]]:
+def ready(connection: Connection, run_id: int, now: float, limit: int) -> Sequence[Any]:
     """Ready tasks whose back-off is over, oldest first."""
     return connection.execute(
         select(TASK.c.id, TASK.c.version)
         .where(
-            TASK.c.run_id == run_id, TASK.c.phase == str(TaskPhase.READY),
+            TASK.c.run_id == run_id,
+            TASK.c.phase == str(TaskPhase.READY),
             (TASK.c.next_check_at.is_(None)) | (TASK.c.next_check_at <= now),
         )
-        .order_by(TASK.c.ordinal).limit(limit)
+        .order_by(TASK.c.ordinal)
+        .limit(limit)
     ).all()
 
 
-def tasks_in(connection: Connection, run_id: int, phases: Iterable[TaskPhase], limit: int) -> Sequence[Row[Any]]:
+def tasks_in(connection: Connection, run_id: int, phases: Iterable[TaskPhase], limit: int) -> Sequence[Any]:
     return connection.execute(
         select(TASK.c.id, TASK.c.node_key, TASK.c.phase, TASK.c.version)
-        .where(TASK.c.run_id == run_id, TASK.c.phase.in_([str(p) for p in phases])).order_by(TASK.c.id).limit(limit)
+        .where(TASK.c.run_id == run_id, TASK.c.phase.in_([str(p) for p in phases]))
+        .order_by(TASK.c.id)
+        .limit(limit)
     ).all()
 
 
@@ -216,9 +258,11 @@ def live_attempts(connection: Connection, run_id: int) -> list[int]:
 
 def outputs(connection: Connection, run_id: int, keys: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
     """Published outputs by task key: values as they are, artifacts as `Artifact`."""
-    query = select(TASK.c.node_key, OUTPUT.c.name, OUTPUT.c.kind, OUTPUT.c.value, OUTPUT.c.path).join(
-        TASK, TASK.c.id == OUTPUT.c.task_run_id
-    ).where(OUTPUT.c.run_id == run_id)
+    query = (
+        select(TASK.c.node_key, OUTPUT.c.name, OUTPUT.c.kind, OUTPUT.c.value, OUTPUT.c.path)
+        .join(TASK, TASK.c.id == OUTPUT.c.task_run_id)
+        .where(OUTPUT.c.run_id == run_id)
+    )
     if keys is not None:
         wanted = list(keys)
         if not wanted:
@@ -233,46 +277,60 @@ def outputs(connection: Connection, run_id: int, keys: Iterable[str] | None = No
 def insert_results(
     connection: Connection, outputs: list[dict[str, Any]], metrics: list[dict[str, Any]], chunks: list[dict[str, Any]]
 ) -> None:
-    for table, rows in ((OUTPUT, outputs), (Metric.__table__, metrics), (LogChunk.__table__, chunks)):
+    for table, rows in ((OUTPUT, outputs), (METRIC, metrics), (LOG_CHUNK, chunks)):
         if rows:
-            connection.execute(insert(table), rows)  # type: ignore[arg-type]
+            connection.execute(insert(table), rows)
 
 
 def note_attempt(connection: Connection, attempt_id: int, version: int, **columns: Any) -> bool:
     """Write what was seen of an attempt, never its phase; False when the row has moved on meanwhile."""
     return bool(
         connection.execute(
-            update(ATTEMPT).where(ATTEMPT.c.id == attempt_id, ATTEMPT.c.version == version).values(**columns)  # type: ignore[arg-type]
+            update(ATTEMPT).where(ATTEMPT.c.id == attempt_id, ATTEMPT.c.version == version).values(**columns)
         ).rowcount
     )
 
 
 def note_run(connection: Connection, run_id: int, **columns: Any) -> None:
-    connection.execute(update(RUN).where(RUN.c.id == run_id).values(**columns))  # type: ignore[arg-type]
+    connection.execute(update(RUN).where(RUN.c.id == run_id).values(**columns))
 
 
 def open_run_of(connection: Connection, run_id: int) -> bool:
-    return connection.execute(
-        select(RUN.c.id).where(RUN.c.id == run_id, RUN.c.phase.not_in([str(p) for p in RUN_TERMINAL]))
-    ).first() is not None
+    return (
+        connection.execute(
+            select(RUN.c.id).where(RUN.c.id == run_id, RUN.c.phase.not_in([str(p) for p in RUN_TERMINAL]))
+        ).first()
+        is not None
+    )
 
 
 def carry_outputs(connection: Connection, run_id: int, carried: dict[str, int]) -> None:
     """Copy the outputs of earlier task runs (`carried`: task key -> task_run id) to the same tasks of a new run."""
     new_ids = dict(
-        connection.execute(select(TASK.c.node_key, TASK.c.id).where(TASK.c.run_id == run_id, TASK.c.carried_from.is_not(None))).all()
+        connection.execute(
+            select(TASK.c.node_key, TASK.c.id).where(TASK.c.run_id == run_id, TASK.c.carried_from.is_not(None))
+        ).all()
     )
     target = {old: new_ids[key] for key, old in carried.items()}
     old_ids = list(target)
     for start in range(0, len(old_ids), IN_CHUNK):
-        rows = connection.execute(select(OUTPUT).where(OUTPUT.c.task_run_id.in_(old_ids[start : start + IN_CHUNK]))).all()
+        rows = connection.execute(
+            select(OUTPUT).where(OUTPUT.c.task_run_id.in_(old_ids[start : start + IN_CHUNK]))
+        ).all()
         if rows:
             connection.execute(
-                insert(OUTPUT),  # type: ignore[arg-type]
+                insert(OUTPUT),
                 [
                     {
-                        "run_id": run_id, "task_run_id": target[r.task_run_id], "attempt_id": r.attempt_id, "name": r.name,
-                        "kind": r.kind, "value": r.value, "path": r.path, "size": r.size, "media_type": r.media_type,
+                        "run_id": run_id,
+                        "task_run_id": target[r.task_run_id],
+                        "attempt_id": r.attempt_id,
+                        "name": r.name,
+                        "kind": r.kind,
+                        "value": r.value,
+                        "path": r.path,
+                        "size": r.size,
+                        "media_type": r.media_type,
                     }
                     for r in rows
                 ],
@@ -282,7 +340,11 @@ def carry_outputs(connection: Connection, run_id: int, carried: dict[str, int]) 
 def hasten(connection: Connection, run_id: int, at: float) -> None:
     """Have every live attempt of a run looked at by `at`, though every bell be lost."""
     connection.execute(
-        update(ATTEMPT)  # type: ignore[arg-type]
-        .where(ATTEMPT.c.run_id == run_id, ATTEMPT.c.live_guard.is_not(None), (ATTEMPT.c.next_check_at > at) | ATTEMPT.c.next_check_at.is_(None))
+        update(ATTEMPT)
+        .where(
+            ATTEMPT.c.run_id == run_id,
+            ATTEMPT.c.live_guard.is_not(None),
+            (ATTEMPT.c.next_check_at > at) | ATTEMPT.c.next_check_at.is_(None),
+        )
         .values(next_check_at=at)
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Protocol
+from itertools import pairwise
+from typing import Any, Protocol, cast
 
 from sqlalchemy import Connection, Row, Table, bindparam, delete, insert, select, update
 
@@ -13,22 +14,23 @@ from myapp.domain.runs.transitions import StaleRow, check_edge
 from myapp.models import Attempt, Outbox, Run, TaskRun, Transition
 
 _TABLES: dict[Entity, Table] = {
-    Entity.RUN: Run.__table__,  # type: ignore[dict-item]
-    Entity.TASK: TaskRun.__table__,  # type: ignore[dict-item]
-    Entity.ATTEMPT: Attempt.__table__,  # type: ignore[dict-item]
+    Entity.RUN: cast(Table, Run.__table__),
+    Entity.TASK: cast(Table, TaskRun.__table__),
+    Entity.ATTEMPT: cast(Table, Attempt.__table__),
 }
 _RUN = _TABLES[Entity.RUN]
-_INSERT_TRANSITION = insert(Transition.__table__)  # type: ignore[arg-type]
-_INSERT_OUTBOX = insert(Outbox.__table__)  # type: ignore[arg-type]
+_INSERT_TRANSITION = insert(cast(Table, Transition.__table__))
+_OUTBOX = cast(Table, Outbox.__table__)
+_INSERT_OUTBOX = insert(_OUTBOX)
 _SET_EVENT_SEQ = update(_RUN).where(_RUN.c.id == bindparam("b_id")).values(event_seq=bindparam("b_seq"))
 
 
 class Topic(StrEnum):
     """What an outbox row (and a bell) asks for. The key is an id, or `-`."""
 
-    RUN = "run"                # look at this run: start it, stop it, see whether it has ended
-    ATTEMPT = "attempt"        # look at this attempt
-    ADMISSION = "admission"    # something was queued or released: admit what fits (key: backend)
+    RUN = "run"  # look at this run: start it, stop it, see whether it has ended
+    ATTEMPT = "attempt"  # look at this attempt
+    ADMISSION = "admission"  # something was queued or released: admit what fits (key: backend)
 
 
 class Bell(Protocol):
@@ -98,11 +100,12 @@ class UnitOfWork:
     ) -> int:
         """Move a row from `path[0]` over the given phases to `path[-1]`; returns its new version.
 
-        One guarded UPDATE; one history row per step (its reason: `note`, else the new `reason` column). Raises StaleRow when the row is no longer at
+        One guarded UPDATE; one history row per step (its reason: `note`, else the new `reason` column). Raises
+        StaleRow when the row is no longer at
         (`path[0]`, `version`), IllegalTransition when an edge does not exist.
         """
         table = _TABLES[entity]
-        for source, target in zip(path, path[1:], strict=False):
+        for source, target in pairwise(path):
             check_edge(entity, source, target)
         steps = len(path) - 1
         note = note or str(columns.get("reason") or "")
@@ -114,14 +117,20 @@ class UnitOfWork:
         if changed != 1:
             raise StaleRow(f"{entity} {row_id} is no longer {path[0]} at version {version}")
         for step in range(steps):
-            self._record(
-                entity, row_id, run_id, version + step + 1, path[step], path[step + 1], actor, note, evidence
-            )
+            self._record(entity, row_id, run_id, version + step + 1, path[step], path[step + 1], actor, note, evidence)
         return version + steps
 
     def _record(
-        self, entity: Entity, row_id: int, run_id: int, seq: int, source: StrEnum, target: StrEnum,
-        actor: str, reason: str, evidence: dict[str, Any] | None,
+        self,
+        entity: Entity,
+        row_id: int,
+        run_id: int,
+        seq: int,
+        source: StrEnum,
+        target: StrEnum,
+        actor: str,
+        reason: str,
+        evidence: dict[str, Any] | None,
     ) -> None:
         if run_id not in self._locked:
             raise RuntimeError(f"{entity} {row_id} moved without locking run {run_id}")
@@ -129,9 +138,17 @@ class UnitOfWork:
         self._moved[run_id] = self._locked[run_id]
         self._history.append(
             {
-                "entity": str(entity), "entity_id": row_id, "seq": seq, "run_id": run_id, "run_seq": self._locked[run_id],
-                "from_phase": str(source), "to_phase": str(target), "actor": actor[:64], "reason": reason[:500],
-                "evidence": evidence, "at": self.now,
+                "entity": str(entity),
+                "entity_id": row_id,
+                "seq": seq,
+                "run_id": run_id,
+                "run_seq": self._locked[run_id],
+                "from_phase": str(source),
+                "to_phase": str(target),
+                "actor": actor[:64],
+                "reason": reason[:500],
+                "evidence": evidence,
+                "at": self.now,
             }
         )
 
@@ -147,8 +164,7 @@ class UnitOfWork:
 
     def answered(self, topic: Topic, key: int | str) -> None:
         """Delete the doorbells that this transaction answers."""
-        table = Outbox.__table__
-        self.connection.execute(delete(table).where(table.c.topic == str(topic), table.c.key == str(key)))  # type: ignore[arg-type]
+        self.connection.execute(delete(_OUTBOX).where(_OUTBOX.c.topic == str(topic), _OUTBOX.c.key == str(key)))
 
     def flush(self) -> None:
         """Write what was collected. Called once, just before the commit."""

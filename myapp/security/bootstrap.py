@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ADMIN = "admin"
 PUBLIC_ROLE = "Public"
-PASSWORD_FILE = "admin-password"
+PASSWORD_FILE = "admin-password"  # noqa: S105  a file's name
 _SHORTEST = 8
 
 
@@ -55,8 +55,10 @@ def ensure_admin(platform: Platform) -> str | None:
     store: Store = platform.database
     settings: Settings = platform.settings
     has_admin = (
-        select(USER_ROLE.c.user_id).select_from(USER_ROLE.join(ROLE, ROLE.c.id == USER_ROLE.c.role_id))
-        .where(ROLE.c.name == ADMIN_ROLE).limit(1)
+        select(USER_ROLE.c.user_id)
+        .select_from(USER_ROLE.join(ROLE, ROLE.c.id == USER_ROLE.c.role_id))
+        .where(ROLE.c.name == ADMIN_ROLE)
+        .limit(1)
     )
     with store.read() as connection:
         if connection.execute(has_admin).first() is not None:
@@ -80,8 +82,16 @@ def ensure_admin(platform: Platform) -> str | None:
         if user_id is None:
             connection.execute(
                 insert(User.__table__),
-                {"first_name": "Platform", "last_name": "Admin", "username": ADMIN, "email": "admin@localhost",
-                 "password": hashed, "active": True, "login_count": 0, "fail_login_count": 0},
+                {
+                    "first_name": "Platform",
+                    "last_name": "Admin",
+                    "username": ADMIN,
+                    "email": "admin@localhost",
+                    "password": hashed,
+                    "active": True,
+                    "login_count": 0,
+                    "fail_login_count": 0,
+                },
             )
             user_id = connection.execute(select(USER.c.id).where(USER.c.username == ADMIN)).scalar_one()
         else:
@@ -99,7 +109,13 @@ def sync_permissions(app: Flask) -> bool:
 
     Returns whether anything was missing.
     """
-    from flask_appbuilder.security.sqla.models import Permission, PermissionView, Role, ViewMenu, assoc_permissionview_role
+    from flask_appbuilder.security.sqla.models import (
+        Permission,
+        PermissionView,
+        Role,
+        ViewMenu,
+        assoc_permissionview_role,
+    )
 
     with app.app_context():
         builder = app.extensions["appbuilder"]

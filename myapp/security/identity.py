@@ -36,24 +36,41 @@ class Identity:
 
 
 def _is_admin() -> Any:
-    by_role = exists().where(USER_ROLE.c.user_id == USER.c.id, USER_ROLE.c.role_id == ROLE.c.id, ROLE.c.name == ADMIN_ROLE)
+    by_role = exists().where(
+        USER_ROLE.c.user_id == USER.c.id, USER_ROLE.c.role_id == ROLE.c.id, ROLE.c.name == ADMIN_ROLE
+    )
     by_group = exists().where(
-        USER_GROUP.c.user_id == USER.c.id, GROUP_ROLE.c.group_id == USER_GROUP.c.group_id,
-        GROUP_ROLE.c.role_id == ROLE.c.id, ROLE.c.name == ADMIN_ROLE,
+        USER_GROUP.c.user_id == USER.c.id,
+        GROUP_ROLE.c.group_id == USER_GROUP.c.group_id,
+        GROUP_ROLE.c.role_id == ROLE.c.id,
+        ROLE.c.name == ADMIN_ROLE,
     )
     return or_(by_role, by_group).label("is_admin")
 
 
 def _person(*more: Any) -> Select[Any]:
     return select(
-        USER.c.id, USER.c.username, USER.c.active, USER.c.password, _is_admin(), ProjectUser.project_id, ProjectUser.role, *more
+        USER.c.id,
+        USER.c.username,
+        USER.c.active,
+        USER.c.password,
+        _is_admin(),
+        ProjectUser.project_id,
+        ProjectUser.role,
+        *more,
     )
 
 
 _MEMBERSHIPS = USER.outerjoin(ProjectUser.__table__, ProjectUser.user_id == USER.c.id)
 _BY_ID = _person().select_from(_MEMBERSHIPS).where(USER.c.id == bindparam("user_id"))
 _BY_TOKEN = (
-    _person(API_KEY.c.uuid, API_KEY.c.active.label("key_active"), API_KEY.c.expires_on, API_KEY.c.revoked_on, API_KEY.c.last_used_on)
+    _person(
+        API_KEY.c.uuid,
+        API_KEY.c.active.label("key_active"),
+        API_KEY.c.expires_on,
+        API_KEY.c.revoked_on,
+        API_KEY.c.last_used_on,
+    )
     .select_from(API_KEY.join(_MEMBERSHIPS, USER.c.id == API_KEY.c.user_id))
     .where(API_KEY.c.lookup_hash == bindparam("lookup"))
 )

@@ -17,7 +17,7 @@ from myapp.security.tables import USER, Store
 _AUDIT: Any = Audit.__table__
 # The hash of no password, with the cost of a real one: an unknown name takes as long as a wrong password.
 _NOBODY = f"scrypt:32768:8:1${16 * '0'}${128 * '0'}"
-_HASHING = threading.BoundedSemaphore(2)      # one check takes 32 MiB
+_HASHING = threading.BoundedSemaphore(2)  # one check takes 32 MiB
 _HASHING_WAIT_S = 20.0
 MAX_PASSWORD = 1024
 MAX_USERNAME = 320
@@ -28,7 +28,7 @@ class SignedIn:
     user_id: int
     username: str
     stamp: str
-    first: bool                   # this user's first sign-in
+    first: bool  # this user's first sign-in
 
 
 def authenticate(store: Store, username: str, password: str, *, address: str = "") -> SignedIn | None:
@@ -67,7 +67,9 @@ def _find(store: Store, username: str) -> Any:
 def _record(store: Store, user_id: int, username: str, right: bool, address: str) -> None:
     if right:
         change = {
-            "login_count": func.coalesce(USER.c.login_count, 0) + 1, "fail_login_count": 0, "last_login": utc_now()
+            "login_count": func.coalesce(USER.c.login_count, 0) + 1,
+            "fail_login_count": 0,
+            "last_login": utc_now(),
         }
     else:
         change = {"fail_login_count": func.coalesce(USER.c.fail_login_count, 0) + 1}
@@ -76,6 +78,12 @@ def _record(store: Store, user_id: int, username: str, right: bool, address: str
         unit.connection.execute(update(USER).where(USER.c.id == user_id).values(change))
         unit.connection.execute(
             insert(_AUDIT),
-            {"at": unit.now, "actor": shown, "user_id": user_id, "action": "login",
-             "outcome": "ok" if right else "refused", "address": address[:64]},
+            {
+                "at": unit.now,
+                "actor": shown,
+                "user_id": user_id,
+                "action": "login",
+                "outcome": "ok" if right else "refused",
+                "address": address[:64],
+            },
         )

@@ -25,7 +25,9 @@ class SecurityManager(FabSecurityManager):  # type: ignore[misc]
         """FAB's pages, without its login API (ours is rate limited) and its statistics."""
         add_view = self.appbuilder.add_view
         self.appbuilder.add_api = lambda view: None
-        self.appbuilder.add_view = lambda view, *args, **kwargs: None if view is None else add_view(view, *args, **kwargs)
+        self.appbuilder.add_view = lambda view, *args, **kwargs: (
+            None if view is None else add_view(view, *args, **kwargs)
+        )
         try:
             super().register_views()
         finally:

@@ -40,7 +40,7 @@ def write_private(path: Path, text: str, *, replace: bool) -> None:
             file.flush()
             os.fsync(file.fileno())
         if replace:
-            os.replace(draft, path)
+            draft.replace(path)
         else:
             try:
                 os.link(draft, path)

@@ -51,7 +51,7 @@ class Redis(Protocol):
 
 
 class LoginThrottle:
-    """Counts by user name and address, and, ten times as generous, by address alone (one guess at each of many names)."""
+    """Counts by user name and address and, ten times as generous, by address alone (a guess at each of many names)."""
 
     def __init__(self, redis: Redis | None, rate: Rate, clock: Callable[[], float] = time.monotonic) -> None:
         self._redis = redis
@@ -73,7 +73,8 @@ class LoginThrottle:
             if count > limit:
                 self._give_back(taken[:-1])
                 raise Limited(
-                    "too many sign-in attempts", retry_after=max(1, math.ceil(wait)),
+                    "too many sign-in attempts",
+                    retry_after=max(1, math.ceil(wait)),
                     resolution=f"Wait {max(1, math.ceil(wait))} s, then try again.",
                 )
         return Attempt(self, taken)
@@ -88,7 +89,9 @@ class LoginThrottle:
                 _, count, ttl = pipe.execute()
                 return int(count), float(ttl if ttl and ttl > 0 else self._rate.seconds)
             except (RedisError, OSError) as error:
-                log.warning("sign-in attempts are counted per process: Redis does not answer (%s)", type(error).__name__)
+                log.warning(
+                    "sign-in attempts are counted per process: Redis does not answer (%s)", type(error).__name__
+                )
         return self._count_here(key)
 
     def _count_here(self, key: str) -> tuple[int, float]:

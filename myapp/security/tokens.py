@@ -18,7 +18,7 @@ from myapp.models import Audit
 from myapp.security.identity import utc_now
 from myapp.security.tables import API_KEY, Reader, Store
 
-API_TOKEN_PREFIX = "sst_"
+API_TOKEN_PREFIX = "sst_"  # noqa: S105  what Flask-AppBuilder's begin with
 MAX_TOKENS = 100
 _ALGORITHM = "HS256"
 _AUDIENCE = "cube-studio"
@@ -42,8 +42,12 @@ class AccessTokens:
 
     def issue(self, user_id: int, stamp: str, *, now: float) -> str:
         claims = {
-            "sub": str(user_id), "aud": _AUDIENCE, "iat": int(now), "exp": int(now + self.lifetime),
-            "jti": secrets.token_hex(8), "stamp": stamp,
+            "sub": str(user_id),
+            "aud": _AUDIENCE,
+            "iat": int(now),
+            "exp": int(now + self.lifetime),
+            "jti": secrets.token_hex(8),
+            "stamp": stamp,
         }
         return jwt.encode(claims, self._key, algorithm=_ALGORITHM)
 
@@ -51,7 +55,10 @@ class AccessTokens:
         """The claims, or None for a token that is not ours, was changed, or has expired."""
         try:
             claims = jwt.decode(
-                token, self._key, algorithms=[_ALGORITHM], audience=_AUDIENCE,
+                token,
+                self._key,
+                algorithms=[_ALGORITHM],
+                audience=_AUDIENCE,
                 options={"require": ["sub", "exp", "iat", "stamp"]},
             )
             return AccessToken(int(claims["sub"]), str(claims["stamp"]))
@@ -78,29 +85,54 @@ def create_token(
     made_at = utc_now()
     expires = made_at + timedelta(days=days) if days is not None else None
     row = {
-        "uuid": str(uuid.uuid4()), "name": name, "key_hash": f"lookup${lookup}", "lookup_hash": lookup,
-        "key_prefix": token[:12], "user_id": user_id, "active": True, "created_on": made_at, "expires_on": expires,
+        "uuid": str(uuid.uuid4()),
+        "name": name,
+        "key_hash": f"lookup${lookup}",
+        "lookup_hash": lookup,
+        "key_prefix": token[:12],
+        "user_id": user_id,
+        "active": True,
+        "created_on": made_at,
+        "expires_on": expires,
     }
     with store.write() as unit:
         live = (API_KEY.c.user_id == user_id, API_KEY.c.revoked_on.is_(None))
         if unit.connection.execute(select(func.count()).select_from(API_KEY).where(*live)).scalar_one() >= MAX_TOKENS:
             raise Conflict(f"you have {MAX_TOKENS} API tokens already", resolution="Revoke one that is no longer used.")
         if unit.connection.execute(select(API_KEY.c.id).where(*live, API_KEY.c.name == name).limit(1)).first():
-            raise Conflict(f"you have an API token called {name!r} already", resolution="Revoke it, or choose another name.")
+            raise Conflict(
+                f"you have an API token called {name!r} already", resolution="Revoke it, or choose another name."
+            )
         unit.connection.execute(ApiKey.__table__.insert(), row)
         unit.connection.execute(
             Audit.__table__.insert(),  # type: ignore[attr-defined]
-            {"at": unit.now, "actor": username[:64], "user_id": user_id, "action": "token.create",
-             "target": row["uuid"], "outcome": "ok", "address": address},
+            {
+                "at": unit.now,
+                "actor": username[:64],
+                "user_id": user_id,
+                "action": "token.create",
+                "target": row["uuid"],
+                "outcome": "ok",
+                "address": address,
+            },
         )
     return {**_shown(row), "token": token}
 
 
 def list_tokens(reader: Reader, user_id: int) -> list[dict[str, Any]]:
     """The user's tokens that are not revoked, newest first; never the token itself."""
-    columns = (API_KEY.c.uuid, API_KEY.c.name, API_KEY.c.key_prefix, API_KEY.c.created_on, API_KEY.c.expires_on, API_KEY.c.last_used_on)
+    columns = (
+        API_KEY.c.uuid,
+        API_KEY.c.name,
+        API_KEY.c.key_prefix,
+        API_KEY.c.created_on,
+        API_KEY.c.expires_on,
+        API_KEY.c.last_used_on,
+    )
     query = (
-        select(*columns).where(API_KEY.c.user_id == user_id, API_KEY.c.revoked_on.is_(None)).order_by(API_KEY.c.id.desc())
+        select(*columns)
+        .where(API_KEY.c.user_id == user_id, API_KEY.c.revoked_on.is_(None))
+        .order_by(API_KEY.c.id.desc())
     )
     with reader.read() as connection:
         return [_shown(dict(row._mapping)) for row in connection.execute(query)]
@@ -118,8 +150,15 @@ def revoke_token(store: Store, user_id: int, username: str, token_uuid: str, *, 
             raise NotFound("this API token was not found", resolution="List yours with GET /api/v1/security/token/.")
         unit.connection.execute(
             Audit.__table__.insert(),  # type: ignore[attr-defined]
-            {"at": unit.now, "actor": username[:64], "user_id": user_id, "action": "token.revoke",
-             "target": token_uuid, "outcome": "ok", "address": address},
+            {
+                "at": unit.now,
+                "actor": username[:64],
+                "user_id": user_id,
+                "action": "token.revoke",
+                "target": token_uuid,
+                "outcome": "ok",
+                "address": address,
+            },
         )
 
 

@@ -33,13 +33,21 @@ def cancel_run(ctx: Context, actor: Actor, run_id: int, *, reason: str = "") -> 
             return
         text = (reason or f"cancelled by {actor.username}")[:1000]
         unit.connection.execute(
-            update(Run).where(Run.id == run_id).values(
-                desired=str(Desired.STOP), reason=text, reason_code="cancelled", next_check_at=unit.now + NET_S
-            )
+            update(Run)
+            .where(Run.id == run_id)
+            .values(desired=str(Desired.STOP), reason=text, reason_code="cancelled", next_check_at=unit.now + NET_S)
         )
         run_store.hasten(unit.connection, run_id, unit.now + NET_S)
-        unit.connection.execute(insert(Audit).values(
-            at=unit.now, actor=actor.username[:64], user_id=actor.user_id, project_id=project_id,
-            action=str(Permission.RUN_CANCEL), target=f"run:{run_id}", address=actor.address[:64], outcome="ok",
-        ))
+        unit.connection.execute(
+            insert(Audit).values(
+                at=unit.now,
+                actor=actor.username[:64],
+                user_id=actor.user_id,
+                project_id=project_id,
+                action=str(Permission.RUN_CANCEL),
+                target=f"run:{run_id}",
+                address=actor.address[:64],
+                outcome="ok",
+            )
+        )
         unit.post(Topic.RUN, run_id)

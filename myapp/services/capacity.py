@@ -12,7 +12,9 @@ from myapp.persistence.database import Database
 
 def capacity_view(connection: Connection, backend: str) -> CapacityView | None:
     """None while the backend has not reported yet: then nothing is said about size."""
-    rows = connection.execute(select(Flavor.name, Flavor.resource, Flavor.amount).where(Flavor.backend == backend)).all()
+    rows = connection.execute(
+        select(Flavor.name, Flavor.resource, Flavor.amount).where(Flavor.backend == backend)
+    ).all()
     if not rows:
         return None
     where = "this machine" if backend == "local" else f"the cluster {backend}"
@@ -24,7 +26,9 @@ def report_capacity(database: Database, backend: str, capacities: list[Capacity]
     with database.write() as unit:
         before = {
             (r.name, r.resource): r.amount
-            for r in unit.connection.execute(select(Flavor.name, Flavor.resource, Flavor.amount).where(Flavor.backend == backend))
+            for r in unit.connection.execute(
+                select(Flavor.name, Flavor.resource, Flavor.amount).where(Flavor.backend == backend)
+            )
         }
         if before == {(c.flavor, c.resource): c.amount for c in capacities}:
             return
@@ -32,7 +36,14 @@ def report_capacity(database: Database, backend: str, capacities: list[Capacity]
         unit.connection.execute(
             insert(Flavor),
             [
-                {"backend": backend, "name": c.flavor, "resource": c.resource, "amount": c.amount, "note": note[:500], "updated_at": unit.now}
+                {
+                    "backend": backend,
+                    "name": c.flavor,
+                    "resource": c.resource,
+                    "amount": c.amount,
+                    "note": note[:500],
+                    "updated_at": unit.now,
+                }
                 for c in capacities
             ],
         )

@@ -1,7 +1,8 @@
 """Cron in a time zone: which moments a schedule is due.
 
-Around a change to or from daylight saving time: a time that does not exist that day is due when the clock has jumped; a
-time that occurs twice is due once, at the first, unless the hour is a wildcard (`*` or `*/n`): then every real hour counts.
+Around a change to or from daylight saving time: a time that does not exist that day is due when the clock has jumped;
+a time that occurs twice is due once, at the first, unless the hour is a wildcard (`*` or `*/n`): then every real hour
+counts.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from croniter import CroniterBadCronError, CroniterBadDateError, croniter
 
 from myapp.domain.errors import Problem
 
-_AROUND = timedelta(hours=3)      # no change of offset is larger than this
+_AROUND = timedelta(hours=3)  # no change of offset is larger than this
 
 
 def check_schedule(cron: str, timezone: str, *, field: str = "spec.schedule") -> list[Problem]:
@@ -23,18 +24,31 @@ def check_schedule(cron: str, timezone: str, *, field: str = "spec.schedule") ->
         zone = ZoneInfo(timezone)
     except (KeyError, ValueError, OSError):
         problems.append(
-            Problem(code="unknown_timezone", message=f"'{timezone[:60]}' is not a time zone", field=f"{field}.timezone",
-                    resolution="use a name such as UTC, Europe/Berlin or Asia/Shanghai")
+            Problem(
+                code="unknown_timezone",
+                message=f"'{timezone[:60]}' is not a time zone",
+                field=f"{field}.timezone",
+                resolution="use a name such as UTC, Europe/Berlin or Asia/Shanghai",
+            )
         )
         zone = ZoneInfo("UTC")
     remedy = "use five fields: minute hour day-of-month month day-of-week, e.g. '30 2 * * 1-5'"
     try:
         if len(cron.split()) != 5 or any(c in cron.upper().split()[0] for c in "HR") or not croniter.is_valid(cron):
-            problems.append(Problem(code="bad_cron", message=f"'{cron[:60]}' is not a cron expression", field=f"{field}.cron", resolution=remedy))
+            problems.append(
+                Problem(
+                    code="bad_cron",
+                    message=f"'{cron[:60]}' is not a cron expression",
+                    field=f"{field}.cron",
+                    resolution=remedy,
+                )
+            )
         elif not next_times(cron, zone.key, 1_700_000_000.0, 1):
             raise CroniterBadDateError
     except (CroniterBadCronError, CroniterBadDateError, ValueError, KeyError):
-        problems.append(Problem(code="bad_cron", message=f"'{cron[:60]}' is never due", field=f"{field}.cron", resolution=remedy))
+        problems.append(
+            Problem(code="bad_cron", message=f"'{cron[:60]}' is never due", field=f"{field}.cron", resolution=remedy)
+        )
     return problems
 
 
@@ -45,7 +59,7 @@ def next_times(cron: str, timezone: str, after: float, count: int) -> list[float
     local = datetime.fromtimestamp(after, UTC).astimezone(zone).replace(tzinfo=None)
     walk = croniter(cron, local - _AROUND - timedelta(seconds=1), max_years_between_matches=8)
     found: set[float] = set()
-    last: datetime | None = None       # the wall time at which enough had been found
+    last: datetime | None = None  # the wall time at which enough had been found
     while True:
         try:
             wall: datetime = walk.get_next(datetime)
@@ -66,7 +80,7 @@ def _moments(wall: datetime, zone: ZoneInfo, every_hour: bool) -> list[float]:
     if first.utcoffset() == second.utcoffset():
         return [first.timestamp()]
     back = first.astimezone(UTC).astimezone(zone).replace(tzinfo=None)
-    if back != wall:                   # it does not exist: the clock jumped over it
+    if back != wall:  # it does not exist: the clock jumped over it
         return [_end_of_gap(wall, zone)]
     return [first.timestamp(), second.timestamp()] if every_hour else [first.timestamp()]
 
@@ -75,7 +89,8 @@ def _end_of_gap(wall: datetime, zone: ZoneInfo) -> float:
     """The moment the clock jumped, for a wall time inside the jump."""
     before = wall.replace(tzinfo=zone, fold=0).utcoffset()
     after = wall.replace(tzinfo=zone, fold=1).utcoffset()
-    assert before is not None and after is not None
+    assert before is not None
+    assert after is not None
     low, high = (wall - after).replace(tzinfo=UTC).timestamp(), (wall - before).replace(tzinfo=UTC).timestamp()
     low, high = min(low, high), max(low, high)
     while high - low > 1:

@@ -56,7 +56,9 @@ class FrozenTask:
         spec = rendered.spec
         framework = self.services.frameworks.get(spec.framework)
         if framework is None:
-            raise Invalid(f"there is no framework '{spec.framework}'", resolution="Synchronise the catalogue, or edit the task.")
+            raise Invalid(
+                f"there is no framework '{spec.framework}'", resolution="Synchronise the catalogue, or edit the task."
+            )
         planned, problems = plan(framework, spec, field=f"tasks.{node.key}", node=node.key)
         problems = problems or check_job(framework, spec, field=f"tasks.{node.key}", node=node.key)
         if planned is None or problems:
@@ -92,8 +94,12 @@ def freeze_task(services: Context, connection: Connection, run: Row[Any], node: 
     project = services.slug(connection, run.project_id)
     at = datetime.fromtimestamp(run.scheduled_at or run.submitted_at, UTC)
     context = make_context(
-        params=run.params, run={"id": run.id, "name": run.name, "project": project}, creator=run.created_by,
-        workspace=services.workspace_of(project), at=at, tasks=tasks,
+        params=run.params,
+        run={"id": run.id, "name": run.name, "project": project},
+        creator=run.created_by,
+        workspace=services.workspace_of(project),
+        at=at,
+        tasks=tasks,
     )
     return FrozenTask(services, connection, node, context, inputs)
 
@@ -121,9 +127,7 @@ def _tasks(
     return tasks, tuple(inputs)
 
 
-def template_version(
-    services: Context, connection: Connection, name: str, sha256: str
-) -> JobTemplateSpec:
+def template_version(services: Context, connection: Connection, name: str, sha256: str) -> JobTemplateSpec:
     """A pinned template version, from the process's cache or the database: it never changes."""
     cached = services.templates.get((name, sha256))
     if cached is not None:

@@ -14,18 +14,21 @@ _SEQUENCE = re.compile(
 )
 _SGR = re.compile(r"\A[0-9;:]{0,64}m\Z")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
-_UNFINISHED = re.compile(r"\x1b(?:[ -/]*|\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\n]*)\Z".encode())
+_UNFINISHED = re.compile(rb"\x1b(?:[ -/]*|\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\n]*)\Z")
 
 
-def complete(data: bytes, *, final: bool) -> int:
-    """How many of the bytes form whole characters and control sequences; all of them when nothing more will come."""
-    if final:
+def complete(data: bytes, *, final: bool, full: bool) -> int:
+    """How many of the bytes form whole characters and control sequences.
+
+    All of them when nothing more will come (`final`). When the piece is as large as was asked for (`full`) at least one,
+    so that a reader gets on.
+    """
+    if final or not data:
         return len(data)
     end = len(data) - _cut_character(data)
-    tail = max(0, end - _MAX_SEQUENCE)
-    if (match := _UNFINISHED.search(data, tail, end)) is not None and match.start() > 0:
+    if (match := _UNFINISHED.search(data, max(0, end - _MAX_SEQUENCE), end)) is not None:
         end = match.start()
-    return end
+    return len(data) if end == 0 and full else end
 
 
 def safe_text(data: bytes) -> str:

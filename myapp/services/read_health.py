@@ -14,7 +14,7 @@ from myapp.services.context import Context
 
 @dataclass(frozen=True)
 class Load:
-    """What is not over yet. `allocated`: open allocations by (flavor, resource). `oldest_bell` in seconds, 0 for none."""
+    """What is not over. `allocated`: open allocations by (flavor, resource). `oldest_bell`: seconds, 0 for none."""
 
     runs: dict[str, int]
     tasks: dict[str, int]
@@ -38,22 +38,29 @@ def read_load(ctx: Context, actor: Actor) -> Load:
     live = sorted(ATTEMPT_LIVE)
     with ctx.database.read() as connection:
         by_run = dict(
-            connection.execute(select(Run.phase, func.count()).where(Run.phase.in_(runs)).group_by(Run.phase)).tuples().all()
+            connection.execute(select(Run.phase, func.count()).where(Run.phase.in_(runs)).group_by(Run.phase))
+            .tuples()
+            .all()
         )
         by_task = dict(
             connection.execute(
                 select(TaskRun.phase, func.count()).where(TaskRun.phase.in_(tasks)).group_by(TaskRun.phase)
-            ).tuples().all()
+            )
+            .tuples()
+            .all()
         )
         by_attempt = dict(
             connection.execute(
                 select(Attempt.phase, func.count()).where(Attempt.phase.in_(live)).group_by(Attempt.phase)
-            ).tuples().all()
+            )
+            .tuples()
+            .all()
         )
         bells = connection.execute(select(func.count()).select_from(Outbox)).scalar_one()
         allocated = connection.execute(
             select(Allocation.flavor, Allocation.resource, func.sum(Allocation.amount))
-            .where(Allocation.released_at.is_(None)).group_by(Allocation.flavor, Allocation.resource)
+            .where(Allocation.released_at.is_(None))
+            .group_by(Allocation.flavor, Allocation.resource)
         ).all()
     return Load(
         runs={str(p): by_run.get(p, 0) for p in runs},

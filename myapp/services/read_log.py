@@ -45,7 +45,7 @@ def read_log(
     piece = ctx.logs.read(*place, rank, offset, limit)
     size = max(ctx.logs.size(*place, rank), piece.next_offset)
     at_end = piece.next_offset >= size and (piece.eof or final)
-    return _reply(piece, size, at_end) | {"attempt": place[3]}
+    return _reply(piece, size, at_end, full=len(piece.data) >= limit) | {"attempt": place[3]}
 
 
 def _locate(
@@ -64,8 +64,8 @@ def _locate(
     return task, found
 
 
-def _reply(piece: LogSlice, size: int, at_end: bool) -> dict[str, Any]:
-    used = complete(piece.data, final=at_end)
+def _reply(piece: LogSlice, size: int, at_end: bool, *, full: bool) -> dict[str, Any]:
+    used = complete(piece.data, final=at_end, full=full)
     return {
         "text": safe_text(piece.data[:used]), "offset": piece.offset, "next_offset": piece.offset + used, "eof": at_end,
         "size": size,

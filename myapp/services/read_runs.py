@@ -23,6 +23,7 @@ COUNT_UP_TO = 10_000
 DEFAULT_TASKS = 1000
 MAX_TASKS = 10_000
 MAX_RESULTS = 10_000
+_PHASES = frozenset(str(phase) for phase in RunPhase)
 _PRIORITIES = {-10: "low", 0: "normal", 10: "high"}
 
 
@@ -41,7 +42,7 @@ def list_runs(
     """Newest first. Counts exactly up to 10,000; follow `next_before_id` (as `before_id`) rather than far pages."""
     actor.require(Permission.SELF)
     wanted = wanted or RunFilter()
-    if unknown := [p for p in wanted.phases if p not in RunPhase]:
+    if unknown := [p for p in wanted.phases if p not in _PHASES]:
         raise Invalid(
             f"phase: {shown(unknown[0])} is not a phase of runs", code="unknown_phase",
             resolution="use some of: " + ", ".join(RunPhase),
@@ -170,7 +171,7 @@ def _brief(row: RowMapping) -> dict[str, Any]:
     return {
         "id": row["id"], "project": row["project"], "pipeline_id": row["pipeline_id"], "kind": row["kind"],
         "name": row["name"], "phase": row["phase"], "desired": row["desired"], "event_seq": row["event_seq"],
-        "priority": _PRIORITIES.get(row["precedence"] * -1, str(row["precedence"] * -1)), "reason_code": row["reason_code"],
+        "priority": _PRIORITIES.get(-row["precedence"], str(-row["precedence"])), "reason_code": row["reason_code"],
         "reason": row["reason"], "retry_of": row["retry_of"], "schedule_id": row["schedule_id"],
         "scheduled_at": iso(row["scheduled_at"]), "submitted_at": iso(row["submitted_at"]), "started_at": iso(started),
         "finished_at": iso(finished), "created_by": row["created_by"],

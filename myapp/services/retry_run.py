@@ -37,31 +37,38 @@ def retry_run(
         raise Invalid(f"mode: '{mode}' is not one of {', '.join(MODES)}", code="bad_mode")
     if mode == "failed" and params:
         raise Invalid(
-            "params: other parameters would not fit the results that are taken over", code="params_not_allowed",
+            "params: other parameters would not fit the results that are taken over",
+            code="params_not_allowed",
             resolution="Use mode 'all' to run everything with other parameters.",
         )
     with ctx.database.read() as connection:
         row = connection.execute(
-            select(Run, Project.backend.label("project_backend")).join(Project, Project.id == Run.project_id)
-            .where(Run.id == run_id, TenantScope.of(actor).where(Run.project_id)).with_only_columns(
-                *Run.__table__.columns, Project.backend.label("project_backend")
-            )
+            select(Run, Project.backend.label("project_backend"))
+            .join(Project, Project.id == Run.project_id)
+            .where(Run.id == run_id, TenantScope.of(actor).where(Run.project_id))
+            .with_only_columns(*Run.__table__.columns, Project.backend.label("project_backend"))
         ).one_or_none()
         if row is None:
             raise NotFound(f"run {run_id} was not found", resolution="List yours with `cube get runs`.")
         actor.require(Permission.RUN_SUBMIT, row.project_id, what=f"run {run_id}")
         if row.phase not in RUN_TERMINAL:
-            raise Conflict(f"run {run_id} is still {row.phase}", code="run_not_ended", resolution="Cancel it first, or wait.")
+            raise Conflict(
+                f"run {run_id} is still {row.phase}", code="run_not_ended", resolution="Cancel it first, or wait."
+            )
         graph = ctx.graphs.get(connection, row.pipeline_version_id)
         carried: dict[str, int] = {}
         if mode == "failed":
             done = connection.execute(
-                select(TaskRun.node_key, TaskRun.id).where(TaskRun.run_id == run_id, TaskRun.phase == str(TaskPhase.SUCCEEDED))
+                select(TaskRun.node_key, TaskRun.id).where(
+                    TaskRun.run_id == run_id, TaskRun.phase == str(TaskPhase.SUCCEEDED)
+                )
             ).all()
-            carried = {key: task_run_id for key, task_run_id in done}
+            carried = {row.node_key: row.id for row in done}
             if len(carried) == len(graph.tasks):
                 raise Conflict(
-                    f"run {run_id}: every task has succeeded", code="nothing_to_retry", resolution="Use mode 'all' to run it again."
+                    f"run {run_id}: every task has succeeded",
+                    code="nothing_to_retry",
+                    resolution="Use mode 'all' to run it again.",
                 )
     values, problems = resolve_params(graph.params, {**row.params, **(params or {})}, field="params", lenient=lenient)
     if problems:
@@ -70,8 +77,19 @@ def retry_run(
     return submit(
         ctx,
         RunRequest(
-            project_id=row.project_id, pipeline_id=row.pipeline_id, version_id=row.pipeline_version_id, name=row.name,
-            kind=row.kind, graph=graph, params=values, actor=actor, priority=by_precedence[row.precedence],
-            backend=row.project_backend, queue=row.queue, idempotency_key=idempotency_key, retry_of=run_id, carried=carried,
+            project_id=row.project_id,
+            pipeline_id=row.pipeline_id,
+            version_id=row.pipeline_version_id,
+            name=row.name,
+            kind=row.kind,
+            graph=graph,
+            params=values,
+            actor=actor,
+            priority=by_precedence[row.precedence],
+            backend=row.project_backend,
+            queue=row.queue,
+            idempotency_key=idempotency_key,
+            retry_of=run_id,
+            carried=carried,
         ),
     )

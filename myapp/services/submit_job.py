@@ -25,7 +25,12 @@ DEFAULT_PROJECT = "public"
 
 
 def submit_job(
-    ctx: Context, actor: Actor, document: Mapping[str, Any], *, project: str | None = None, idempotency_key: str | None = None
+    ctx: Context,
+    actor: Actor,
+    document: Mapping[str, Any],
+    *,
+    project: str | None = None,
+    idempotency_key: str | None = None,
 ) -> Submitted:
     """`project` (else the document's, else `public`) names where it runs. Raises Invalid with every problem at once."""
     job, problems = parse_aijob(document)
@@ -46,8 +51,17 @@ def submit_job(
     return submit(
         ctx,
         RunRequest(
-            project_id=row.id, pipeline_id=None, version_id=version_id, name=job.metadata.name, kind="job", graph=graph,
-            params={}, actor=actor, priority=job.spec.priority, backend=row.backend, queue=job.spec.queue,
+            project_id=row.id,
+            pipeline_id=None,
+            version_id=version_id,
+            name=job.metadata.name,
+            kind="job",
+            graph=graph,
+            params={},
+            actor=actor,
+            priority=job.spec.priority,
+            backend=row.backend,
+            queue=job.spec.queue,
             idempotency_key=idempotency_key,
         ),
     )
@@ -59,7 +73,9 @@ def job_graph(
     """The one-task graph of a job, or everything wrong with it, named by the job's own fields."""
     key = task_key(job.metadata.name)
     wrapped = {
-        "apiVersion": API_VERSION, "kind": "Pipeline", "metadata": {"name": job.metadata.name},
+        "apiVersion": API_VERSION,
+        "kind": "Pipeline",
+        "metadata": {"name": job.metadata.name},
         "spec": {"tasks": [{"name": key, "job": dict(document["spec"])}]},
     }
     doc, problems = parse_pipeline(wrapped)
@@ -82,7 +98,7 @@ def _unwrap(problem: Problem) -> Problem:
     field = problem.field
     for prefix in ("spec.tasks[0].job", "spec.tasks[0]"):
         if field and field.startswith(prefix):
-            field = "spec" + field[len(prefix):]
+            field = "spec" + field[len(prefix) :]
             break
     return problem.model_copy(update={"field": field, "node": None})
 
@@ -91,7 +107,9 @@ def _version(ctx: Context, project_id: int, graph: PipelineGraph, document: Mapp
     """The immutable version that holds this graph, made when it is new. Twice the same is harmless."""
     sha256 = graph.sha256()
     query = select(PipelineVersion.id).where(
-        PipelineVersion.project_id == project_id, PipelineVersion.sha256 == sha256, PipelineVersion.pipeline_id.is_(None)
+        PipelineVersion.project_id == project_id,
+        PipelineVersion.sha256 == sha256,
+        PipelineVersion.pipeline_id.is_(None),
     )
     with ctx.database.read() as connection:
         found = connection.execute(query.limit(1)).scalar_one_or_none()
@@ -100,8 +118,14 @@ def _version(ctx: Context, project_id: int, graph: PipelineGraph, document: Mapp
     with ctx.database.write() as unit:
         result = unit.connection.execute(
             insert(PipelineVersion).values(
-                project_id=project_id, pipeline_id=None, number=1, sha256=sha256, graph=graph.to_json(),
-                document=dict(document), created_by=actor.username[:64], created_at=unit.now,
+                project_id=project_id,
+                pipeline_id=None,
+                number=1,
+                sha256=sha256,
+                graph=graph.to_json(),
+                document=dict(document),
+                created_by=actor.username[:64],
+                created_at=unit.now,
             )
         )
         return int(result.inserted_primary_key[0])  # type: ignore[index]

@@ -93,19 +93,35 @@ def submit_run(
         version_id = row.current_version_id
         if version is not None:
             version_id = connection.execute(
-                select(PipelineVersion.id).where(PipelineVersion.pipeline_id == row.id, PipelineVersion.number == version)
+                select(PipelineVersion.id).where(
+                    PipelineVersion.pipeline_id == row.id, PipelineVersion.number == version
+                )
             ).scalar_one_or_none()
         if version_id is None:
-            what = f"version {version} of pipeline {row.name}" if version is not None else f"a published version of {row.name}"
+            what = (
+                f"version {version} of pipeline {row.name}"
+                if version is not None
+                else f"a published version of {row.name}"
+            )
             raise NotFound(f"{what} was not found", resolution="List its versions with `cube describe pipeline`.")
         graph = ctx.graphs.get(connection, version_id)
     values, problems = resolve_params(graph.params, dict(params or {}), field="params", lenient=lenient)
     if problems:
         raise invalid_document("the run's parameters are wrong", problems)
     request = RunRequest(
-        project_id=row.project_id, pipeline_id=row.id, version_id=version_id, name=row.name, kind="pipeline", graph=graph,
-        params=values, actor=actor, priority=priority or graph.priority, backend=row.backend,
-        idempotency_key=idempotency_key, schedule_id=schedule_id, scheduled_at=scheduled_at,
+        project_id=row.project_id,
+        pipeline_id=row.id,
+        version_id=version_id,
+        name=row.name,
+        kind="pipeline",
+        graph=graph,
+        params=values,
+        actor=actor,
+        priority=priority or graph.priority,
+        backend=row.backend,
+        idempotency_key=idempotency_key,
+        schedule_id=schedule_id,
+        scheduled_at=scheduled_at,
     )
     return submit(ctx, request)
 
@@ -132,7 +148,8 @@ def check(request: RunRequest) -> None:
     key = request.idempotency_key
     if key is not None and not (0 < len(key) <= MAX_KEY and key.isprintable() and key.isascii()):
         raise Invalid(
-            f"Idempotency-Key must be 1 to {MAX_KEY} printable ASCII characters", code="bad_idempotency_key",
+            f"Idempotency-Key must be 1 to {MAX_KEY} printable ASCII characters",
+            code="bad_idempotency_key",
             resolution="Use a UUID.",
         )
 
@@ -140,13 +157,16 @@ def check(request: RunRequest) -> None:
 def _existing(ctx: Context, request: RunRequest) -> Submitted | None:
     with ctx.database.read() as connection:
         row = connection.execute(
-            select(Run.id, Run.request_sha256).where(Run.project_id == request.project_id, Run.idempotency_key == request.idempotency_key)
+            select(Run.id, Run.request_sha256).where(
+                Run.project_id == request.project_id, Run.idempotency_key == request.idempotency_key
+            )
         ).one_or_none()
     if row is None:
         return None
     if row.request_sha256 != request.sha256:
         raise Conflict(
-            f"Idempotency-Key was used before, for another request (run {row.id})", code="idempotency_conflict",
+            f"Idempotency-Key was used before, for another request (run {row.id})",
+            code="idempotency_conflict",
             resolution="Use a new key for a new request.",
         )
     return Submitted(row.id, False)
@@ -158,34 +178,62 @@ def insert_run(unit: UnitOfWork, request: RunRequest) -> int:
     precedence = -PRIORITIES[request.priority]
     result = unit.connection.execute(
         insert(Run).values(
-            project_id=request.project_id, pipeline_id=request.pipeline_id, pipeline_version_id=request.version_id,
-            kind=request.kind, name=request.name, params=dict(request.params), backend=request.backend,
-            precedence=precedence, queue=request.queue, idempotency_key=request.idempotency_key,
-            request_sha256=request.sha256 if request.idempotency_key else None, parallelism=graph.parallelism,
-            retry_of=request.retry_of, schedule_id=request.schedule_id, scheduled_at=request.scheduled_at,
-            submitted_at=unit.now, timeout_s=graph.timeout, created_by=request.actor.username[:64],
+            project_id=request.project_id,
+            pipeline_id=request.pipeline_id,
+            pipeline_version_id=request.version_id,
+            kind=request.kind,
+            name=request.name,
+            params=dict(request.params),
+            backend=request.backend,
+            precedence=precedence,
+            queue=request.queue,
+            idempotency_key=request.idempotency_key,
+            request_sha256=request.sha256 if request.idempotency_key else None,
+            parallelism=graph.parallelism,
+            retry_of=request.retry_of,
+            schedule_id=request.schedule_id,
+            scheduled_at=request.scheduled_at,
+            submitted_at=unit.now,
+            timeout_s=graph.timeout,
+            created_by=request.actor.username[:64],
             user_id=request.actor.user_id,
         )
     )
     run_id = int(result.inserted_primary_key[0])  # type: ignore[index]
     carried = request.carried or {}
-    unit.connection.execute(insert(TaskRun), [
-        {
-            "run_id": run_id, "node_key": node.key, "ordinal": i, "precedence": precedence, "backend": request.backend,
-            "allow_failure": node.allow_failure,
-            "phase": str(TaskPhase.SUCCEEDED if node.key in carried else TaskPhase.BLOCKED),
-            "carried_from": carried.get(node.key), "finished_at": unit.now if node.key in carried else None,
-            "waits_for": None if node.key in carried else next(
-                (k for k in reversed(node.upstream) if k not in carried), run_store.WAKEABLE
-            ),
-        }
-        for i, node in enumerate(graph.tasks)
-    ])
+    unit.connection.execute(
+        insert(TaskRun),
+        [
+            {
+                "run_id": run_id,
+                "node_key": node.key,
+                "ordinal": i,
+                "precedence": precedence,
+                "backend": request.backend,
+                "allow_failure": node.allow_failure,
+                "phase": str(TaskPhase.SUCCEEDED if node.key in carried else TaskPhase.BLOCKED),
+                "carried_from": carried.get(node.key),
+                "finished_at": unit.now if node.key in carried else None,
+                "waits_for": None
+                if node.key in carried
+                else next((k for k in reversed(node.upstream) if k not in carried), run_store.WAKEABLE),
+            }
+            for i, node in enumerate(graph.tasks)
+        ],
+    )
     if carried:
         run_store.carry_outputs(unit.connection, run_id, dict(carried))
-    unit.connection.execute(insert(Audit).values(
-        at=unit.now, actor=request.actor.username[:64], user_id=request.actor.user_id, project_id=request.project_id,
-        action=str(Permission.RUN_SUBMIT), target=f"run:{run_id}", address=request.actor.address[:64], outcome="ok",
-    ))
+    unit.connection.execute(
+        insert(Audit).values(
+            at=unit.now,
+            actor=request.actor.username[:64],
+            user_id=request.actor.user_id,
+            project_id=request.project_id,
+            action=str(Permission.RUN_SUBMIT),
+            target=f"run:{run_id}",
+            address=request.actor.address[:64],
+            outcome="ok",
+        )
+    )
     unit.post(Topic.RUN, run_id)
     return run_id

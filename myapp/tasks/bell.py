@@ -1,4 +1,4 @@
-"""The bell on Redis: rings workers through Celery, wakes event streams by publishing. Never fails, only stays silent."""
+"""The bell on Redis: rings workers through Celery, wakes event streams by publishing. It never raises."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from celery import Celery
 from myapp.persistence.unit_of_work import Topic
 
 log = structlog.get_logger(__name__)
-SILENT_S = 1.0             # after a failure nothing is tried for this long: nobody waits for a Redis that is away
+SILENT_S = 1.0  # after a failure nothing is tried for this long: nobody waits for a Redis that is away
 
 
 def channel(run_id: int) -> str:

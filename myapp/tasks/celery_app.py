@@ -42,14 +42,21 @@ def make_app(redis_url: str) -> Celery:
         broker_connection_max_retries=None,
         broker_pool_limit=8,
         broker_transport_options={
-            "unacked_restore_throttle": 1, "visibility_timeout": 120, "socket_timeout": 10, "socket_connect_timeout": 2,
+            "unacked_restore_throttle": 1,
+            "visibility_timeout": 120,
+            "socket_timeout": 10,
+            "socket_connect_timeout": 2,
             "max_retries": 0,
         },
         enable_utc=True,
         timezone="UTC",
         beat_schedule={
             "sweep": {"task": "cube.sweep", "schedule": SWEEP_EVERY_S, "options": {"expires": SWEEP_EVERY_S}},
-            "schedules": {"task": "cube.schedules", "schedule": SCHEDULES_EVERY_S, "options": {"expires": SCHEDULES_EVERY_S}},
+            "schedules": {
+                "task": "cube.schedules",
+                "schedule": SCHEDULES_EVERY_S,
+                "options": {"expires": SCHEDULES_EVERY_S},
+            },
         },
     )
     return app

@@ -20,8 +20,17 @@ _BASED = re.compile(r"\A0(x[0-9a-fA-F]+|o[0-7]+)\Z")
 _FLOAT = re.compile(r"\A[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
 _OCTAL_LOOKALIKE = re.compile(r"\A[-+]?0[0-9]+\Z")
 _WORDS: dict[str, Any] = {
-    "": None, "~": None, "null": None, "Null": None, "NULL": None,
-    "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
+    "": None,
+    "~": None,
+    "null": None,
+    "Null": None,
+    "NULL": None,
+    "true": True,
+    "True": True,
+    "TRUE": True,
+    "false": False,
+    "False": False,
+    "FALSE": False,
 }
 _TAGS = {f"tag:yaml.org,2002:{name}": name for name in ("str", "int", "float", "bool", "null", "map", "seq")}
 _MAX_DIGITS = 400
@@ -39,7 +48,7 @@ class YamlError(ValueError):
 @dataclass(frozen=True)
 class Limits:
     depth: int = 64
-    nodes: int = 250_000             # aliases counted as what they stand for
+    nodes: int = 250_000  # aliases counted as what they stand for
     aliases: int = 10_000
     documents: int = 1000
 
@@ -59,7 +68,7 @@ def load_one(text: str, limits: Limits | None = None) -> Any:
 
 
 def line_of(text: str, path: str) -> int | None:
-    """The 1-based line of a dotted path (`spec.tasks[2].args`) in the first document, or of its nearest known parent."""
+    """The 1-based line of a dotted path (`spec.tasks[2].args`) in the first document, or of its nearest parent."""
     try:
         for _, lines in _documents(text, Limits(), with_lines=True):
             steps = split_path(path)
@@ -160,7 +169,8 @@ class _Builder:
         self.nodes += size
         if self.nodes > self.limits.nodes:
             raise YamlError(
-                f"more than {self.limits.nodes} values once its aliases are expanded", _line(event),
+                f"more than {self.limits.nodes} values once its aliases are expanded",
+                _line(event),
                 "Split the document, or write it without aliases of aliases.",
             )
 

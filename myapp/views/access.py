@@ -6,6 +6,7 @@ Fails closed: a route without a declaration, ours or Flask-AppBuilder's, is refu
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -35,13 +36,13 @@ FAB_ROUTES: dict[str, Permission] = {
     "appbuilder.static": Permission.PUBLIC,
     "static": Permission.PUBLIC,
     "UtilView.back": Permission.SELF,
-    "UserInfoEditView.this_form_get": Permission.SELF,         # has_access
-    "UserInfoEditView.this_form_post": Permission.SELF,        # has_access
-    "ResetMyPasswordView.this_form_get": Permission.SELF,      # has_access
-    "ResetMyPasswordView.this_form_post": Permission.SELF,     # has_access
-    "ResetPasswordView.this_form_get": Permission.USER_MANAGE,   # has_access
+    "UserInfoEditView.this_form_get": Permission.SELF,  # has_access
+    "UserInfoEditView.this_form_post": Permission.SELF,  # has_access
+    "ResetMyPasswordView.this_form_get": Permission.SELF,  # has_access
+    "ResetMyPasswordView.this_form_post": Permission.SELF,  # has_access
+    "ResetPasswordView.this_form_get": Permission.USER_MANAGE,  # has_access
     "ResetPasswordView.this_form_post": Permission.USER_MANAGE,  # has_access
-    **{                                                        # has_access on each
+    **{  # has_access on each
         f"{view}.{page}": Permission.USER_MANAGE for view in _FAB_ADMIN_VIEWS for page in _FAB_ADMIN_PAGES
     },
     "UserDBModelView.userinfo": Permission.USER_MANAGE,
@@ -58,7 +59,7 @@ def guard() -> Response | None:
     """Runs before everything else. None lets the request go on."""
     endpoint = request.endpoint
     if endpoint is None:
-        return None                           # no such route: Flask answers 404 or 405
+        return None  # no such route: Flask answers 404 or 405
     declared = declared_on(current_app.view_functions.get(endpoint))
     if declared is None:
         permission = FAB_ROUTES.get(endpoint)
@@ -116,7 +117,11 @@ def _check_permission(actor: Actor, permission: Permission) -> None:
     if not permission.startswith("project:"):
         actor.require(permission)
         return
-    if request.method in _SAFE or actor.is_admin or any(permission in ROLE_PERMISSIONS[r] for r in actor.roles.values()):
+    if (
+        request.method in _SAFE
+        or actor.is_admin
+        or any(permission in ROLE_PERMISSIONS[r] for r in actor.roles.values())
+    ):
         return
     raise Forbidden(
         f"{actor.username} may not do this in any project: it needs the permission {permission.value}",
@@ -124,21 +129,35 @@ def _check_permission(actor: Actor, permission: Permission) -> None:
     )
 
 
-def _who() -> tuple[Identity, bool]:
-    """The identity behind the request, and whether a cookie proved it. Raises Unauthenticated."""
-    state = web()
-    address = request.remote_addr or ""
+def credential() -> Callable[[], Identity]:
+    """The request's proof of identity, to be looked at now and, by what lives longer than a request, again later.
+
+    Calling it raises Unauthenticated when it does not hold (any more).
+    """
+    state, address = web(), request.remote_addr or ""
     header = request.headers.get("Authorization")
     if header is not None:
-        return _by_header(state, header, address), False
-    user_id = session.get("_user_id")
+        shown = header
+        return lambda: _by_header(state, shown, address)
+    user_id, stamp = session.get("_user_id"), str(session.get("stamp", ""))
+    return lambda: _by_session(state, user_id, stamp, address)
+
+
+def _who() -> tuple[Identity, bool]:
+    """The identity behind the request, and whether a cookie proved it. Raises Unauthenticated."""
+    return credential()(), "Authorization" not in request.headers
+
+
+def _by_session(state: Web, user_id: Any, stamp: str, address: str) -> Identity:
     if not isinstance(user_id, str) or not user_id.isdecimal() or len(user_id) > 18:
-        raise Unauthenticated("sign in first", resolution="POST /api/v1/security/login, then send Authorization: Bearer <token>.")
+        raise Unauthenticated(
+            "sign in first", resolution="POST /api/v1/security/login, then send Authorization: Bearer <token>."
+        )
     with state.database.read() as connection:
         identity = find_user(connection, int(user_id), address=address)
-    if identity is None or not same_stamp(str(session.get("stamp", "")), identity.stamp):
+    if identity is None or not same_stamp(stamp, identity.stamp):
         raise Unauthenticated("the session has ended", code="session_ended", resolution="Sign in again.")
-    return identity, True
+    return identity
 
 
 def _by_header(state: Web, header: str, address: str) -> Identity:
@@ -163,7 +182,9 @@ def _by_header(state: Web, header: str, address: str) -> Identity:
             if identity is not None and not same_stamp(claims.stamp, identity.stamp):
                 identity = None
     if identity is None:
-        raise Unauthenticated("the token is not valid (any more)", code="bad_token", resolution="Sign in again for a new one.")
+        raise Unauthenticated(
+            "the token is not valid (any more)", code="bad_token", resolution="Sign in again for a new one."
+        )
     return identity
 
 

@@ -23,7 +23,22 @@ from myapp.views import (
 from myapp.views.blueprints import api, site
 
 __all__ = [
-    "api", "site", "view_artifact", "view_event", "view_job", "view_job_template", "view_log", "view_member",
-    "view_openapi", "view_page", "view_pipeline", "view_project", "view_run", "view_schedule", "view_security",
-    "view_system", "view_token", "view_version",
+    "api",
+    "site",
+    "view_artifact",
+    "view_event",
+    "view_job",
+    "view_job_template",
+    "view_log",
+    "view_member",
+    "view_openapi",
+    "view_page",
+    "view_pipeline",
+    "view_project",
+    "view_run",
+    "view_schedule",
+    "view_security",
+    "view_system",
+    "view_token",
+    "view_version",
 ]

@@ -117,7 +117,7 @@ def _configuration(settings: Settings, secret: str) -> dict[str, Any]:
         "SQLALCHEMY_ENGINE_OPTIONS": _engine_options(settings.database),
         "AUTH_TYPE": AUTH_DB,
         "AUTH_USER_REGISTRATION": False,
-        "AUTH_RATE_LIMITED": False,              # ours counts in Redis, on the form and the API alike
+        "AUTH_RATE_LIMITED": False,  # ours counts in Redis, on the form and the API alike
         "APP_NAME": "Cube Studio",
         "LANGUAGES": {"en": {"flag": "us", "name": "English"}, "zh": {"flag": "cn", "name": "中文"}},
         "FAB_CREATE_DB": False,

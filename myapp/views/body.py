@@ -41,7 +41,9 @@ class Document:
             return problems
         text = self.text
         return [
-            p.model_copy(update={"line": line_of(text, p.field)}) if p.field and p.line is None and n < _MOST_LOCATED else p
+            p.model_copy(update={"line": line_of(text, p.field)})
+            if p.field and p.line is None and n < _MOST_LOCATED
+            else p
             for n, p in enumerate(problems)
         ]
 
@@ -55,7 +57,9 @@ def read_document(*, yaml: bool = True) -> Document:
         raise UnsupportedMediaType(f"Content-Type must be {accepted}" + (f", not {kind[:60]}" if kind else ""))
     raw = request.get_data(cache=False)
     if not raw.strip():
-        raise Invalid("the request has no body", code="missing_body", resolution="Send the document as the request's body.")
+        raise Invalid(
+            "the request has no body", code="missing_body", resolution="Send the document as the request's body."
+        )
     if is_yaml:
         return _yaml(raw)
     return Document(_json(raw))
@@ -80,7 +84,8 @@ def _json(raw: bytes) -> Any:
         data = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise Invalid(
-            f"the body is not JSON: {error.msg} (line {error.lineno}, column {error.colno})", code="malformed_json",
+            f"the body is not JSON: {error.msg} (line {error.lineno}, column {error.colno})",
+            code="malformed_json",
             detail={"line": error.lineno, "column": error.colno},
         ) from None
     check_plain(data)
@@ -98,7 +103,9 @@ def _yaml(raw: bytes) -> Document:
         where = f" (line {error.line})" if error.line else ""
         problem = Problem(code="malformed_yaml", message=str(error), line=error.line, resolution=error.resolution)
         raise Invalid(
-            f"the body is not acceptable YAML: {error}{where}", code="malformed_yaml", problems=[problem],
+            f"the body is not acceptable YAML: {error}{where}",
+            code="malformed_yaml",
+            problems=[problem],
             resolution=error.resolution,
         ) from None
 

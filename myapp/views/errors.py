@@ -1,4 +1,4 @@
-"""One shape for every error: `{code, message, detail, resolution}`, or a plain page for a browser that asked for one."""
+"""One shape for every error: `{code, message, detail, resolution}`, or a page for a browser that asked for one."""
 
 from __future__ import annotations
 
@@ -60,8 +60,12 @@ def on_http_error(error: HTTPException) -> Response:
 
 def on_exception(error: Exception) -> Response:
     if isinstance(error, StaleRow):
-        body = {"code": "changed_meanwhile", "message": "somebody changed this at the same moment", "detail": None,
-                "resolution": "Try again."}
+        body = {
+            "code": "changed_meanwhile",
+            "message": "somebody changed this at the same moment",
+            "detail": None,
+            "resolution": "Try again.",
+        }
         return _reply(409, body, {})
     unavailable = _unavailable(error)
     if unavailable:
@@ -71,7 +75,9 @@ def on_exception(error: Exception) -> Response:
     incident = secrets.token_hex(6)
     log.error("incident %s: %s %s", incident, request.method, request.path, exc_info=error)
     body = {
-        "code": "internal_error", "message": "something went wrong in the platform", "detail": {"incident": incident},
+        "code": "internal_error",
+        "message": "something went wrong in the platform",
+        "detail": {"incident": incident},
         "resolution": f"Tell an administrator the incident number {incident}: the log has the cause.",
     }
     return _reply(500, body, {})
@@ -100,5 +106,6 @@ def _wants_page() -> bool:
     declared = declared_on(current_app.view_functions.get(request.endpoint or ""))
     if declared is not None:
         return declared.page
-    return request.accept_mimetypes.accept_html and not request.accept_mimetypes.accept_json \
-        or request.accept_mimetypes["text/html"] > request.accept_mimetypes["application/json"]
+    return (
+        request.accept_mimetypes.accept_html and not request.accept_mimetypes.accept_json
+    ) or request.accept_mimetypes["text/html"] > request.accept_mimetypes["application/json"]

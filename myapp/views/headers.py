@@ -9,8 +9,8 @@ from flask import Flask, Response, g, request
 from myapp.views.http import declared_on
 
 _OURS = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; font-src 'self'; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 _API = "default-src 'none'; frame-ancestors 'none'"
 _FAB = (

@@ -57,11 +57,11 @@ class Route:
     body_optional: bool = False
     replies: Mapping[int, type[BaseModel] | Raw | None] = field(default_factory=dict)
     errors: tuple[int, ...] = ()
-    headers: tuple[str, ...] = ()             # request headers it looks at
+    headers: tuple[str, ...] = ()  # request headers it looks at
     reply_headers: tuple[str, ...] = ()
-    page: bool = False                        # answers a browser: signs in by a redirect, errors are pages
-    form: bool = False                        # checks its own form's CSRF token, before anybody is signed in
-    hidden: bool = False                      # not in the OpenAPI document
+    page: bool = False  # answers a browser: signs in by a redirect, errors are pages
+    form: bool = False  # checks its own form's CSRF token, before anybody is signed in
+    hidden: bool = False  # not in the OpenAPI document
 
     @property
     def errors_possible(self) -> tuple[int, ...]:
@@ -70,7 +70,7 @@ class Route:
         if self.permission is not Permission.PUBLIC:
             found |= {401, 403}
         if set(self.methods) & {"POST", "PUT", "DELETE"} and self.permission is not Permission.PUBLIC:
-            found.add(400)                    # a browser session without its CSRF token
+            found.add(400)  # a browser session without its CSRF token
         if self.body is not None:
             found |= {413, 415, 422}
         return tuple(sorted(found | {422}))
@@ -99,7 +99,7 @@ Handler = Callable[..., Any]
 
 
 def route(blueprint: Blueprint, rule: str, **declaration: Any) -> Callable[[Handler], Handler]:
-    """Register a handler and its declaration; see `Route` for the keywords, with `reply` short for `replies={200: ...}`."""
+    """Register a handler and its declaration: `Route`'s keywords, with `reply` short for `replies={200: ...}`."""
     reply = declaration.pop("reply", None)
     if reply is not None:
         declaration["replies"] = {200: reply}
@@ -145,7 +145,9 @@ def _body(declared: Route) -> Any:
 def current_actor() -> Actor:
     """Who is asking; on public routes somebody who may do nothing."""
     actor = g.get("cube_actor")
-    return actor if isinstance(actor, Actor) else Actor(user_id=0, username="anonymous", address=request.remote_addr or "")
+    return (
+        actor if isinstance(actor, Actor) else Actor(user_id=0, username="anonymous", address=request.remote_addr or "")
+    )
 
 
 def respond(value: Any) -> Response:

@@ -40,7 +40,9 @@ class Query(BaseModel):
 class ListQuery(Query):
     """A page of a list: by `before`, the `next` of the page before it (its cost does not grow), or by number."""
 
-    q: str | None = Field(None, max_length=_MAX_RISON, description="Flask-AppBuilder's rison form of the same parameters.")
+    q: str | None = Field(
+        None, max_length=_MAX_RISON, description="Flask-AppBuilder's rison form of the same parameters."
+    )
     page: Whole = Field(0, le=1_000_000, description="Number of the page, from 0.")
     page_size: Whole = Field(50, ge=1, le=MAX_PAGE_SIZE, description="Rows on a page.")
 
@@ -72,7 +74,7 @@ def _rison(text: str) -> dict[str, Any]:
         if len(text) > _MAX_RISON or text.count("(") > 200:
             raise ValueError("too long")
         data = prison.loads(text)
-    except Exception:       # the parser raises whatever it stumbles over
+    except Exception:  # the parser raises whatever it stumbles over
         raise _bad("q", "malformed_rison", "is not rison such as (page:0,page_size:50)") from None
     if not isinstance(data, dict):
         raise _bad("q", "malformed_rison", "must be a rison object such as (page:0,page_size:50)")

@@ -10,7 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from myapp.views.query import MAX_ID
 
 Id = Annotated[int, Field(ge=1, le=MAX_ID)]
-Time = Annotated[str, Field(description="ISO 8601, UTC, e.g. `2026-11-30T22:45:01.123Z`.", examples=["2026-11-30T22:45:01.123Z"])]
+Time = Annotated[
+    str, Field(description="ISO 8601, UTC, e.g. `2026-11-30T22:45:01.123Z`.", examples=["2026-11-30T22:45:01.123Z"])
+]
 
 
 class Body(BaseModel):
@@ -62,4 +64,6 @@ class RunSubmission(Body):
 
     params: dict[str, Any] = Field({}, description="Values of the pipeline's parameters.")
     priority: Literal["low", "normal", "high"] | None = None
-    version: int | None = Field(None, ge=1, le=2**31 - 1, description="Number of the version to run; default: the current one.")
+    version: int | None = Field(
+        None, ge=1, le=2**31 - 1, description="Number of the version to run; default: the current one."
+    )

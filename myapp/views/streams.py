@@ -80,7 +80,9 @@ class Streams:
             mine = self._users[user_id]
             if self.closing or len(self) >= self._limit or (mine and mine >= max(1, self._limit // 2)):
                 raise Unavailable(
-                    "too many event streams are open", code="too_many_streams", retry_after=_RETRY_AFTER_S,
+                    "too many event streams are open",
+                    code="too_many_streams",
+                    retry_after=_RETRY_AFTER_S,
                     resolution="Close other pages that follow runs, or ask for the run's state now and then instead.",
                 )
             self._users[user_id] += 1
@@ -126,7 +128,7 @@ class Streams:
         try:
             getattr(self._pubsub, verb)(f"{CHANNEL}{run_id}")
         except (RedisError, OSError, ValueError):
-            self.listening = False         # the listener finds out by itself and subscribes anew
+            self.listening = False  # the listener finds out by itself and subscribes anew
 
     def _listen(self) -> None:
         while not self.closing:
@@ -139,7 +141,7 @@ class Streams:
                     pubsub.subscribe("cube:run", *(f"{CHANNEL}{run_id}" for run_id in runs))
                     self._pubsub, self.listening = pubsub, True
                 for run_id in runs:
-                    self.wake(run_id)           # what happened while nobody listened
+                    self.wake(run_id)  # what happened while nobody listened
                 while not self.closing:
                     message = pubsub.get_message(timeout=_LISTEN_S)
                     if message and message.get("type") == "message":

@@ -18,7 +18,8 @@ def idempotency_key() -> str | None:
         return None
     if not _KEY.match(key):
         raise Invalid(
-            "the Idempotency-Key must be 1 to 128 visible ASCII characters", code="bad_idempotency_key",
+            "the Idempotency-Key must be 1 to 128 visible ASCII characters",
+            code="bad_idempotency_key",
             resolution="Use a UUID.",
         )
     return key

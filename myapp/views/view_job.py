@@ -16,12 +16,23 @@ from myapp.views.submission import idempotency_key
 
 
 class JobQuery(Query):
-    project: str | None = Field(None, max_length=63, description="Where it runs; default: the document's, else `public`.")
+    project: str | None = Field(
+        None, max_length=63, description="Where it runs; default: the document's, else `public`."
+    )
 
 
 @route(
-    api, "/job/", methods=("POST",), permission=Permission.JOB_SUBMIT, tag="job", query=JobQuery, body=DocumentBody("AIJob"),
-    replies={202: SubmittedReply}, errors=(404, 409), headers=("Idempotency-Key",), reply_headers=("Location",),
+    api,
+    "/job/",
+    methods=("POST",),
+    permission=Permission.JOB_SUBMIT,
+    tag="job",
+    query=JobQuery,
+    body=DocumentBody("AIJob"),
+    replies={202: SubmittedReply},
+    errors=(404, 409),
+    headers=("Idempotency-Key",),
+    reply_headers=("Location",),
 )
 def post_job(call: Call) -> Any:
     """Submit an AIJob

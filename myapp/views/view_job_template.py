@@ -70,19 +70,34 @@ class TemplateTarget(Query):
 
 
 @route(
-    api, "/job_template/", permission=Permission.TEMPLATE_READ, tag="job_template", query=TemplateQuery, reply=TemplateList
+    api,
+    "/job_template/",
+    permission=Permission.TEMPLATE_READ,
+    tag="job_template",
+    query=TemplateQuery,
+    reply=TemplateList,
 )
 def get_job_templates(call: Call) -> Any:
     """The catalogue's job templates and those of one's projects"""
     query = call.query
     page = list_templates(
-        call.context, call.actor, category=query.category, contains=query.contains, page=query.page, page_size=query.page_size
+        call.context,
+        call.actor,
+        category=query.category,
+        contains=query.contains,
+        page=query.page,
+        page_size=query.page_size,
     )
     return {"count": page.count, "result": page.result}
 
 
 @route(
-    api, "/job_template/<word:name>", permission=Permission.TEMPLATE_READ, tag="job_template", reply=TemplateReply, errors=(404,)
+    api,
+    "/job_template/<word:name>",
+    permission=Permission.TEMPLATE_READ,
+    tag="job_template",
+    reply=TemplateReply,
+    errors=(404,),
 )
 def get_job_template(call: Call, name: str) -> Any:
     """One job template with its document and files"""
@@ -90,8 +105,16 @@ def get_job_template(call: Call, name: str) -> Any:
 
 
 @route(
-    api, "/job_template/", methods=("POST",), permission=Permission.TEMPLATE_WRITE, tag="job_template", query=TemplateTarget,
-    body=DocumentBody("JobTemplate"), replies={201: PublishedTemplateReply}, errors=(404, 409), reply_headers=("Location",),
+    api,
+    "/job_template/",
+    methods=("POST",),
+    permission=Permission.TEMPLATE_WRITE,
+    tag="job_template",
+    query=TemplateTarget,
+    body=DocumentBody("JobTemplate"),
+    replies={201: PublishedTemplateReply},
+    errors=(404, 409),
+    reply_headers=("Location",),
 )
 def post_job_template(call: Call) -> Any:
     """Publish a job template, or a new version of it

@@ -30,7 +30,14 @@ class MemberList(Reply):
     result: list[Member]
 
 
-@route(api, "/project/<word:slug>/member/", permission=Permission.PROJECT_READ, tag="project", reply=MemberList, errors=(404,))
+@route(
+    api,
+    "/project/<word:slug>/member/",
+    permission=Permission.PROJECT_READ,
+    tag="project",
+    reply=MemberList,
+    errors=(404,),
+)
 def get_members(call: Call, slug: str) -> Any:
     """Who belongs to a project, and as what"""
     result = list_members(call.context, call.actor, slug)
@@ -38,8 +45,14 @@ def get_members(call: Call, slug: str) -> Any:
 
 
 @route(
-    api, "/project/<word:slug>/member/<user:username>", methods=("PUT",), permission=Permission.MEMBER_MANAGE, tag="project",
-    body=MemberRole, replies={204: None}, errors=(404, 409),
+    api,
+    "/project/<word:slug>/member/<user:username>",
+    methods=("PUT",),
+    permission=Permission.MEMBER_MANAGE,
+    tag="project",
+    body=MemberRole,
+    replies={204: None},
+    errors=(404, 409),
 )
 def put_member(call: Call, slug: str, username: str) -> Any:
     """Add a user to a project, or change their role"""
@@ -48,8 +61,13 @@ def put_member(call: Call, slug: str, username: str) -> Any:
 
 
 @route(
-    api, "/project/<word:slug>/member/<user:username>", methods=("DELETE",), permission=Permission.MEMBER_MANAGE,
-    tag="project", replies={204: None}, errors=(404, 409),
+    api,
+    "/project/<word:slug>/member/<user:username>",
+    methods=("DELETE",),
+    permission=Permission.MEMBER_MANAGE,
+    tag="project",
+    replies={204: None},
+    errors=(404, 409),
 )
 def delete_member(call: Call, slug: str, username: str) -> Any:
     """Take a user out of a project: what they may do there ends at once"""

@@ -30,8 +30,15 @@ def page(template: str, status: int = 200, **values: Any) -> Response:
     lang = language()
     actor = g.get("cube_actor")
     html = render_template(
-        template, lang=lang, languages=LANGUAGES, w=words(lang), words=words(lang), actor=actor,
-        here=request.full_path.rstrip("?"), csrf=generate_csrf(), **values,
+        template,
+        lang=lang,
+        languages=LANGUAGES,
+        w=words(lang),
+        words=words(lang),
+        actor=actor,
+        here=request.full_path.rstrip("?"),
+        csrf=generate_csrf(),
+        **values,
     )
     return Response(html, status=status, mimetype="text/html")
 
@@ -68,7 +75,10 @@ class SignInView(AuthDBView):  # type: ignore[misc]
         except (Limited, Unavailable) as error:
             seconds = int(error.retry_after or 5)
             response = page(
-                "cube/login.html", error.status, next=target, problem=w["too_many"].format(seconds=seconds),
+                "cube/login.html",
+                error.status,
+                next=target,
+                problem=w["too_many"].format(seconds=seconds),
                 username=username[:320],
             )
             response.headers["Retry-After"] = str(seconds)

@@ -92,8 +92,16 @@ def get_pipelines(call: Call) -> Any:
 
 
 @route(
-    api, "/pipeline/", methods=("POST",), permission=Permission.PIPELINE_WRITE, tag="pipeline", body=DocumentBody("Pipeline"),
-    replies={201: PublishedReply}, errors=(404, 409, 412), headers=("If-Match",), reply_headers=("ETag", "Location"),
+    api,
+    "/pipeline/",
+    methods=("POST",),
+    permission=Permission.PIPELINE_WRITE,
+    tag="pipeline",
+    body=DocumentBody("Pipeline"),
+    replies={201: PublishedReply},
+    errors=(404, 409, 412),
+    headers=("If-Match",),
+    reply_headers=("ETag", "Location"),
 )
 def post_pipeline(call: Call) -> Any:
     """Create a pipeline, or give it a new version
@@ -104,8 +112,14 @@ def post_pipeline(call: Call) -> Any:
 
 
 @route(
-    api, "/pipeline/validate", methods=("POST",), permission=Permission.PIPELINE_READ, tag="pipeline",
-    body=DocumentBody("Pipeline"), reply=VerdictReply, errors=(404,),
+    api,
+    "/pipeline/validate",
+    methods=("POST",),
+    permission=Permission.PIPELINE_READ,
+    tag="pipeline",
+    body=DocumentBody("Pipeline"),
+    reply=VerdictReply,
+    errors=(404,),
 )
 def post_pipeline_validate(call: Call) -> Any:
     """Everything wrong with a document, without changing anything
@@ -118,8 +132,14 @@ def post_pipeline_validate(call: Call) -> Any:
 
 
 @route(
-    api, "/pipeline/<id:pipeline_id>", permission=Permission.PIPELINE_READ, tag="pipeline", replies={200: PipelineReply, 304: None},
-    errors=(404,), headers=("If-None-Match",), reply_headers=("ETag",),
+    api,
+    "/pipeline/<id:pipeline_id>",
+    permission=Permission.PIPELINE_READ,
+    tag="pipeline",
+    replies={200: PipelineReply, 304: None},
+    errors=(404,),
+    headers=("If-None-Match",),
+    reply_headers=("ETag",),
 )
 def get_pipeline(call: Call, pipeline_id: int) -> Any:
     """One pipeline with its document"""
@@ -131,8 +151,15 @@ def get_pipeline(call: Call, pipeline_id: int) -> Any:
 
 
 @route(
-    api, "/pipeline/<id:pipeline_id>", methods=("PUT",), permission=Permission.PIPELINE_WRITE, tag="pipeline",
-    body=DocumentBody("Pipeline"), reply=PublishedReply, errors=(404, 409, 412, 428), headers=("If-Match",),
+    api,
+    "/pipeline/<id:pipeline_id>",
+    methods=("PUT",),
+    permission=Permission.PIPELINE_WRITE,
+    tag="pipeline",
+    body=DocumentBody("Pipeline"),
+    reply=PublishedReply,
+    errors=(404, 409, 412, 428),
+    headers=("If-Match",),
     reply_headers=("ETag", "Location"),
 )
 def put_pipeline(call: Call, pipeline_id: int) -> Any:
@@ -146,15 +173,21 @@ def put_pipeline(call: Call, pipeline_id: int) -> Any:
     named = metadata if isinstance(metadata, dict) else {}
     if named.get("name") != current["name"] or named.get("project", "public") != current["project"]:
         raise Conflict(
-            f"the document is not that of pipeline {current['project']}/{current['name']}", code="other_pipeline",
+            f"the document is not that of pipeline {current['project']}/{current['name']}",
+            code="other_pipeline",
             resolution="A pipeline keeps its project and name; POST /api/v1/pipeline/ makes another one.",
         )
     return _published(_publish(call, expected), 200)
 
 
 @route(
-    api, "/pipeline/<id:pipeline_id>", methods=("DELETE",), permission=Permission.PIPELINE_DELETE, tag="pipeline",
-    replies={204: None}, errors=(404, 409),
+    api,
+    "/pipeline/<id:pipeline_id>",
+    methods=("DELETE",),
+    permission=Permission.PIPELINE_DELETE,
+    tag="pipeline",
+    replies={204: None},
+    errors=(404, 409),
 )
 def delete_pipeline(call: Call, pipeline_id: int) -> Any:
     """Delete a pipeline; its runs stay"""
@@ -163,8 +196,16 @@ def delete_pipeline(call: Call, pipeline_id: int) -> Any:
 
 
 @route(
-    api, "/pipeline/<id:pipeline_id>/run", methods=("POST",), permission=Permission.RUN_SUBMIT, tag="pipeline",
-    body=RunSubmission, body_optional=True, replies={202: SubmittedReply}, errors=(404, 409), headers=("Idempotency-Key",),
+    api,
+    "/pipeline/<id:pipeline_id>/run",
+    methods=("POST",),
+    permission=Permission.RUN_SUBMIT,
+    tag="pipeline",
+    body=RunSubmission,
+    body_optional=True,
+    replies={202: SubmittedReply},
+    errors=(404, 409),
+    headers=("Idempotency-Key",),
     reply_headers=("Location",),
 )
 def post_pipeline_run(call: Call, pipeline_id: int) -> Any:
@@ -174,7 +215,12 @@ def post_pipeline_run(call: Call, pipeline_id: int) -> Any:
     """
     body = call.body
     done = submit_run(
-        call.context, call.actor, pipeline_id=pipeline_id, params=body.params, priority=body.priority, version=body.version,
+        call.context,
+        call.actor,
+        pipeline_id=pipeline_id,
+        params=body.params,
+        priority=body.priority,
+        version=body.version,
         idempotency_key=idempotency_key(),
     )
     return Answer({"id": done.run_id, "created": done.created}, 202, {"Location": f"/api/v1/run/{done.run_id}"})

@@ -66,8 +66,14 @@ def get_projects(call: Call) -> Any:
 
 
 @route(
-    api, "/project/", methods=("POST",), permission=Permission.PROJECT_CREATE, tag="project", body=NewProject,
-    replies={201: MadeProject}, errors=(409,),
+    api,
+    "/project/",
+    methods=("POST",),
+    permission=Permission.PROJECT_CREATE,
+    tag="project",
+    body=NewProject,
+    replies={201: MadeProject},
+    errors=(409,),
 )
 def post_project(call: Call) -> Any:
     """Make a project (administrators)"""
@@ -76,7 +82,9 @@ def post_project(call: Call) -> Any:
     return Answer({"id": made.id, "slug": made.slug}, 201)
 
 
-@route(api, "/project/<word:slug>", permission=Permission.PROJECT_READ, tag="project", reply=ProjectReply, errors=(404,))
+@route(
+    api, "/project/<word:slug>", permission=Permission.PROJECT_READ, tag="project", reply=ProjectReply, errors=(404,)
+)
 def get_project(call: Call, slug: str) -> Any:
     """One project, its members, and what one may do in it"""
     return {"result": describe_project(call.context, call.actor, slug)}

@@ -23,9 +23,9 @@ class ScheduleBody(Body):
     cron: str = Field(max_length=100, description="Five fields: minute hour day-of-month month day-of-week.")
     timezone: str = Field("UTC", max_length=64, description="A name such as Europe/Berlin.")
     catchup: Literal["none", "latest", "all"] = "none"
-    maxActiveRuns: int = Field(1, ge=1, le=1000)  # noqa: N815  as in the document
+    maxActiveRuns: int = Field(1, ge=1, le=1000)
     paused: bool | None = None
-    params: dict[str, Any] = {}
+    params: dict[str, Any] = Field({})
 
 
 class Schedule(Reply):
@@ -63,7 +63,13 @@ def get_schedule(call: Call, pipeline_id: int) -> Any:
 
 
 @route(
-    api, _RULE, methods=("PUT",), permission=Permission.SCHEDULE_WRITE, tag="schedule", body=ScheduleBody, reply=ScheduleReply,
+    api,
+    _RULE,
+    methods=("PUT",),
+    permission=Permission.SCHEDULE_WRITE,
+    tag="schedule",
+    body=ScheduleBody,
+    reply=ScheduleReply,
     errors=(404, 409),
 )
 def put_schedule(call: Call, pipeline_id: int) -> Any:
@@ -73,7 +79,12 @@ def put_schedule(call: Call, pipeline_id: int) -> Any:
 
 
 @route(
-    api, _RULE, methods=("DELETE",), permission=Permission.SCHEDULE_WRITE, tag="schedule", replies={204: None},
+    api,
+    _RULE,
+    methods=("DELETE",),
+    permission=Permission.SCHEDULE_WRITE,
+    tag="schedule",
+    replies={204: None},
     errors=(404, 409),
 )
 def delete_schedule(call: Call, pipeline_id: int) -> Any:
@@ -83,7 +94,12 @@ def delete_schedule(call: Call, pipeline_id: int) -> Any:
 
 
 @route(
-    api, f"{_RULE}/pause", methods=("POST",), permission=Permission.SCHEDULE_WRITE, tag="schedule", reply=ScheduleReply,
+    api,
+    f"{_RULE}/pause",
+    methods=("POST",),
+    permission=Permission.SCHEDULE_WRITE,
+    tag="schedule",
+    reply=ScheduleReply,
     errors=(404, 409),
 )
 def post_schedule_pause(call: Call, pipeline_id: int) -> Any:
@@ -93,7 +109,12 @@ def post_schedule_pause(call: Call, pipeline_id: int) -> Any:
 
 
 @route(
-    api, f"{_RULE}/resume", methods=("POST",), permission=Permission.SCHEDULE_WRITE, tag="schedule", reply=ScheduleReply,
+    api,
+    f"{_RULE}/resume",
+    methods=("POST",),
+    permission=Permission.SCHEDULE_WRITE,
+    tag="schedule",
+    reply=ScheduleReply,
     errors=(404, 409),
 )
 def post_schedule_resume(call: Call, pipeline_id: int) -> Any:
@@ -103,7 +124,12 @@ def post_schedule_resume(call: Call, pipeline_id: int) -> Any:
 
 
 @route(
-    api, f"{_RULE}/next", permission=Permission.PIPELINE_READ, tag="schedule", query=NextTimesQuery, reply=NextTimes,
+    api,
+    f"{_RULE}/next",
+    permission=Permission.PIPELINE_READ,
+    tag="schedule",
+    query=NextTimesQuery,
+    reply=NextTimes,
     errors=(404,),
 )
 def get_schedule_next(call: Call, pipeline_id: int) -> Any:

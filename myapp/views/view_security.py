@@ -63,7 +63,13 @@ def sign_in(username: str, password: str) -> SignedIn:
 
 
 @route(
-    api, "/security/login", methods=("POST",), permission=Permission.PUBLIC, tag="security", body=Login, reply=LoginReply,
+    api,
+    "/security/login",
+    methods=("POST",),
+    permission=Permission.PUBLIC,
+    tag="security",
+    body=Login,
+    reply=LoginReply,
     errors=(401, 429),
 )
 def login(call: Call) -> Any:
@@ -74,7 +80,8 @@ def login(call: Call) -> Any:
     found = sign_in(call.body.username, call.body.password)
     tokens = web().access_tokens
     return {
-        "access_token": tokens.issue(found.user_id, found.stamp, now=time.time()), "token_type": "Bearer",
+        "access_token": tokens.issue(found.user_id, found.stamp, now=time.time()),
+        "token_type": "Bearer",
         "expires_in": int(tokens.lifetime),
     }
 
@@ -85,4 +92,6 @@ def me(call: Call) -> Any:
     actor = call.actor
     mine = list_projects(call.context, actor, page_size=1000).result
     projects = [{"id": p["id"], "slug": p["slug"], "role": p["role"]} for p in mine]
-    return {"result": {"id": actor.user_id, "username": actor.username, "is_admin": actor.is_admin, "projects": projects}}
+    return {
+        "result": {"id": actor.user_id, "username": actor.username, "is_admin": actor.is_admin, "projects": projects}
+    }

@@ -61,7 +61,10 @@ def ready(call: Call) -> Any:
 
 
 @route(
-    site, "/metrics", permission=Permission.METRICS_READ, tag="system",
+    site,
+    "/metrics",
+    permission=Permission.METRICS_READ,
+    tag="system",
     replies={200: Raw("text/plain", "Prometheus text format 0.0.4.")},
 )
 def metrics(call: Call) -> Any:
@@ -82,7 +85,8 @@ def metrics(call: Call) -> Any:
     gauge("cube_doorbells", "Doorbells not yet answered.", {"": load.bells})
     gauge("cube_doorbell_oldest_seconds", "Age of the oldest unanswered doorbell.", {"": load.oldest_bell})
     gauge(
-        "cube_allocated", "Resources held by attempts.",
+        "cube_allocated",
+        "Resources held by attempts.",
         {f'{{flavor="{_label(f)}",resource="{_label(r)}"}}': amount for (f, r), amount in load.allocated.items()},
     )
     gauge("cube_event_streams", "Event streams open in the process that answers.", {"": len(web().streams)})

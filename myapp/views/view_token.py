@@ -53,8 +53,14 @@ def get_tokens(call: Call) -> Any:
 
 
 @route(
-    api, "/security/token/", methods=("POST",), permission=Permission.SELF, tag="security", body=NewToken,
-    replies={201: MadeTokenReply}, errors=(409,),
+    api,
+    "/security/token/",
+    methods=("POST",),
+    permission=Permission.SELF,
+    tag="security",
+    body=NewToken,
+    replies={201: MadeTokenReply},
+    errors=(409,),
 )
 def post_token(call: Call) -> Any:
     """Make an API token
@@ -62,7 +68,9 @@ def post_token(call: Call) -> Any:
     It may do all that its owner may, except make more tokens, until it expires or is revoked.
     """
     if g.get("cube_token") is not None:
-        raise Forbidden("an API token cannot make another one", code="needs_login", resolution="Sign in with a password first.")
+        raise Forbidden(
+            "an API token cannot make another one", code="needs_login", resolution="Sign in with a password first."
+        )
     actor = call.actor
     made = create_token(
         web().database, actor.user_id, actor.username, call.body.name, days=call.body.days, address=actor.address
@@ -71,8 +79,13 @@ def post_token(call: Call) -> Any:
 
 
 @route(
-    api, "/security/token/<word:token_id>", methods=("DELETE",), permission=Permission.SELF, tag="security",
-    replies={204: None}, errors=(404,),
+    api,
+    "/security/token/<word:token_id>",
+    methods=("DELETE",),
+    permission=Permission.SELF,
+    tag="security",
+    replies={204: None},
+    errors=(404,),
 )
 def delete_token(call: Call, token_id: str) -> Any:
     """Revoke one of one's own API tokens: it ends at once"""

@@ -36,8 +36,13 @@ class VersionList(Reply):
 
 
 @route(
-    api, "/pipeline/<id:pipeline_id>/version/", permission=Permission.PIPELINE_READ, tag="pipeline", query=ListQuery,
-    reply=VersionList, errors=(404,),
+    api,
+    "/pipeline/<id:pipeline_id>/version/",
+    permission=Permission.PIPELINE_READ,
+    tag="pipeline",
+    query=ListQuery,
+    reply=VersionList,
+    errors=(404,),
 )
 def get_versions(call: Call, pipeline_id: int) -> Any:
     """The versions of a pipeline, newest first"""
@@ -46,8 +51,12 @@ def get_versions(call: Call, pipeline_id: int) -> Any:
 
 
 @route(
-    api, "/pipeline/<id:pipeline_id>/version/<number:number>", permission=Permission.PIPELINE_READ, tag="pipeline",
-    reply=VersionReply, errors=(404,),
+    api,
+    "/pipeline/<id:pipeline_id>/version/<number:number>",
+    permission=Permission.PIPELINE_READ,
+    tag="pipeline",
+    reply=VersionReply,
+    errors=(404,),
 )
 def get_version(call: Call, pipeline_id: int, number: int) -> Any:
     """One version with its graph and document"""

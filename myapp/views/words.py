@@ -12,7 +12,10 @@ _WORDS: dict[str, tuple[str, str]] = {
     "sign_out": ("Sign out", "退出"),
     "user_name": ("User name", "用户名"),
     "password": ("Password", "密码"),
-    "sign_in_lead": ("Machine-learning work of every framework, on one platform.", "一个平台,运行所有框架的机器学习任务。"),
+    "sign_in_lead": (
+        "Machine-learning work of every framework, on one platform.",
+        "一个平台,运行所有框架的机器学习任务。",
+    ),
     "first_password": (
         "First start? The password of admin was printed once, and is kept in the file admin-password in CUBE_HOME.",
         "首次启动?admin 的密码只打印一次,并保存在 CUBE_HOME 下的 admin-password 文件中。",
@@ -55,7 +58,10 @@ _WORDS: dict[str, tuple[str, str]] = {
     "log_of": ("Log of {task}", "{task} 的日志"),
     "follow": ("Follow", "跟随"),
     "log_empty": ("Nothing written yet.", "暂无输出。"),
-    "log_cut": ("… earlier output is not shown here; `cube logs` has all of it …", "…此处不显示更早的输出;使用 `cube logs` 查看全部…"),
+    "log_cut": (
+        "… earlier output is not shown here; `cube logs` has all of it …",
+        "…此处不显示更早的输出;使用 `cube logs` 查看全部…",
+    ),
     "close": ("Close", "关闭"),
     "outputs": ("Outputs", "输出"),
     "artifacts": ("Artifacts", "产物"),
@@ -66,7 +72,10 @@ _WORDS: dict[str, tuple[str, str]] = {
     "offline": ("Reconnecting …", "正在重新连接…"),
     "error_title": ("That did not work", "操作失败"),
     "try_again": ("Try again", "重试"),
-    "no_script": ("This page needs JavaScript. The `cube` command does not.", "此页面需要 JavaScript;`cube` 命令则不需要。"),
+    "no_script": (
+        "This page needs JavaScript. The `cube` command does not.",
+        "此页面需要 JavaScript;`cube` 命令则不需要。",
+    ),
     "to_runs": ("To the runs", "前往运行列表"),
     "queued": ("queued", "排队中"),
     "running": ("running", "运行中"),

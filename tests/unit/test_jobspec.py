@@ -105,7 +105,7 @@ def test_each_mistake_names_its_field(spec: dict[str, Any], code: str, field: st
 
 
 @pytest.mark.parametrize("spec, resolution", [
-    ({"scrpt": "x"}, "did you mean 'script'?"), ({"resources": {"mem": 1}}, "known: cpu, gpu, gpuType, memory, rdma"),
+    ({"scrpt": "x"}, "did you mean 'script'?"), ({"resources": {"zzz": 1}}, "known: cpu, gpu, gpuType, memory, rdma"),
     ({"resources": {"gpu_type": "x"}}, "did you mean 'gpuType'?"), ({"distributed": {"type": "horovd"}}, "did you mean 'horovod'?"),
     ({"roles": {"ps": {"replica": 1}}}, "did you mean 'replicas'?"), ({"version": 2.4}, "put it in quotes"),
     ({"command": "python x.py"}, "write a list such as [python, train.py]"), ({"timout": 1}, "did you mean 'timeout'?"),

@@ -1,5 +1,7 @@
 """Small files written whole or not at all, and what identifies a process."""
 
+# ruff: noqa: PTH (on the hot path of every task)
+
 from __future__ import annotations
 
 import errno
@@ -69,7 +71,7 @@ def read_text(path: str) -> str | None:
 
 
 def stat_fields(pid: int) -> list[bytes] | None:
-    """The fields of /proc/<pid>/stat after the command's name: [0] state, [1] ppid, [2] pgrp, [3] session, [19] start."""
+    """The fields of /proc/<pid>/stat after the name: [0] state, [1] ppid, [2] pgrp, [3] session, [19] start."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as f:
             return f.read().rpartition(b")")[2].split()

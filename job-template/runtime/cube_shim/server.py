@@ -6,6 +6,8 @@ FD is one end of a SOCK_SEQPACKET pair. Each request `{"seq", "folder", "rank", 
 shim itself with `{"seq", "pid"}`, or `{"seq", "error"}`. When the other end closes, the server ends; its shims do not.
 """
 
+# ruff: noqa: PTH (on the hot path of every task)
+
 from __future__ import annotations
 
 import gc
@@ -14,11 +16,10 @@ import os
 import select
 import signal
 import sys
-import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from cube_shim import files, process, shim  # noqa: E402
+from cube_shim import files, process, shim
 
 REQUEST_LIMIT = 256 * 1024
 
@@ -70,6 +71,8 @@ def _become_shim(request: dict[str, object], fd: int, wake: tuple[int, int], mac
             os.close(number)
         code = shim.main(request, fd, machine)
     except BaseException:
+        import traceback
+
         traceback.print_exc()
     finally:
         os._exit(code)

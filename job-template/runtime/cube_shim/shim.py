@@ -1,5 +1,7 @@
 """The life of one rank: armed, released, run, ended. What it did is in its folder, whoever dies around it."""
 
+# ruff: noqa: PTH (on the hot path of every task)
+
 from __future__ import annotations
 
 import _socket
@@ -110,7 +112,7 @@ class Shim:
         """From waiting for signals to being woken by them."""
         self.wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         for number in process.OWN_SIGNALS:
-            signal.signal(number, lambda *_: None)
+            signal.signal(number, _awake)
         signal.set_wakeup_fd(self.wake[1], warn_on_full_buffer=False)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, process.OWN_SIGNALS)
 
@@ -151,11 +153,11 @@ class Shim:
         os.set_blocking(source, False)
         fallback = limit and not self.limited
         try:
-            pid = process.spawn(
-                argv, env, cwd, sink,
-                int(self.rank["data_limit"]) if fallback else 0,
-                self.rank["cpus"] if fallback else None,
-            )
+            data, cpus = (int(self.rank["data_limit"]), self.rank["cpus"]) if fallback else (0, None)
+            if sandboxed and not data and not cpus:
+                pid = process.spawn_sandbox(argv, env, sink)
+            else:
+                pid = process.spawn(argv, env, cwd, sink, data, cpus)
         except process.SpawnError:
             os.close(source)
             raise
@@ -278,6 +280,10 @@ class Shim:
                 os.close(folder)
 
 
+def _awake(number: int, frame: object) -> None:
+    """Only the wake-up descriptor matters."""
+
+
 def main(request: dict[str, Any], reply: int, machine: Machine) -> int:
     """A fresh child of the fork server, its signals blocked, becomes the shim of one rank. Returns its exit code."""
     os.setsid()
@@ -297,6 +303,7 @@ def main(request: dict[str, Any], reply: int, machine: Machine) -> int:
     os.close(reply)
     if not claimed:
         return 0
+    process.prepare()
     shim.ring("armed")
     try:
         shim.finish(live(shim))

@@ -29,7 +29,9 @@ from myapp.domain.ports import (
 )
 from myapp.domain.runs.gang import summarise
 
-VERBS = frozenset({"addresses", "arm", "fire", "observe", "stop", "reap", "list_owned", "destroy", "read_log", "collect"})
+VERBS = frozenset(
+    {"addresses", "arm", "fire", "observe", "stop", "reap", "list_owned", "destroy", "read_log", "collect"}
+)
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,10 @@ Planner = Callable[[LaunchSpec, AttemptKey, int], Script]
 
 
 class FakeBackend:
-    """Every job succeeds at once, unless `plan(spec, key, rank)` says otherwise. `clock` gives unix seconds. Thread-safe."""
+    """Every job succeeds at once, unless `plan(spec, key, rank)` says otherwise.
+
+    `clock` gives unix seconds. Thread-safe.
+    """
 
     kind = "fake"
 

@@ -1,5 +1,7 @@
 """Jobs as processes of this machine, one shim per rank. The folder of an attempt is all the state there is."""
 
+# ruff: noqa: PTH (on the hot path of every task)
+
 from __future__ import annotations
 
 import os
@@ -73,7 +75,8 @@ class LocalBackend:
 
     def capabilities(self) -> Capabilities:
         groups = cgroups.probe()
-        box = sandbox.Sandbox(None, "turned off by the settings") if self.settings.sandbox == "none" else sandbox.probe()
+        off = self.settings.sandbox == "none"
+        box = sandbox.Sandbox(None, "turned off by the settings") if off else sandbox.probe()
         return Capabilities(
             sandbox="bwrap" if box.path else "none",
             sandbox_reason=box.reason,
@@ -172,7 +175,7 @@ class LocalBackend:
     def _observe(self, folder: Folder, handle: Handle) -> Observation:
         node = str(handle.data.get("node", self.settings.node))
         if node != self.settings.node:
-            return Observation(ObservedState.UNKNOWN, message=f"it belongs to node {node}, this is {self.settings.node}")
+            return Observation(ObservedState.UNKNOWN, message=f"it belongs to node {node}, not {self.settings.node}")
         spec = read_json(folder.at("spec.json"))
         if spec is None or spec["uid"] != handle.uid:
             return self._without_folder(handle)
@@ -229,7 +232,9 @@ class LocalBackend:
             return _state(plan, ObservedState.INERT)
         if spec["environment"] is None:
             return _state(plan, ObservedState.RUNNING, started_at=os.stat(folder.at("go")).st_mtime)
-        stage = _whole(folder.rank(plan["rank"], "stage.json")) or {"state": "pending", "message": "", "started_at": None}
+        stage = _whole(folder.rank(plan["rank"], "stage.json"))
+        if stage is None:
+            return _state(plan, ObservedState.PENDING)
         return _state(plan, ObservedState(stage["state"]), stage["message"], stage["started_at"])
 
     # -- evidence ---------------------------------------------------------------------------------------------------

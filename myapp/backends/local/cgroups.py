@@ -1,5 +1,7 @@
 """Control groups for one rank: where they can be made, and the limits to write into them."""
 
+# ruff: noqa: PTH (on the hot path of every task)
+
 from __future__ import annotations
 
 import functools
@@ -27,8 +29,10 @@ class Cgroups:
         return sorted({base for base in (self.memory, self.cpu) if base})
 
     def plan(self, name: str, memory: int, cpu_milli: int, cores: int) -> list[dict[str, Any]]:
-        """The groups of one rank, for its shim to make: `{dir, files, optional}`. No CPU quota is set when the rank asks
-        for the whole machine or more."""
+        """The groups of one rank, for its shim to make: `{dir, files, optional}`.
+
+        No CPU quota is set when the rank asks for the whole machine or more.
+        """
         quota = cpu_milli * PERIOD_US // 1000 if 0 < cpu_milli < cores * 1000 else 0
         if self.version == 2 and self.memory:
             files = [["memory.max", str(memory)]]

@@ -1,5 +1,7 @@
 """Reads what an ended job left in its output folder. The job wrote it: nothing in it is trusted."""
 
+# ruff: noqa: PTH (on the hot path of every task)
+
 from __future__ import annotations
 
 import json
@@ -169,7 +171,7 @@ def _metrics(out: str, found: Collected) -> None:
         if row is not None:
             found.metrics.append(row)
         elif len(found.problems) < MAX_PROBLEMS:
-            found.problems.append(f"metrics.jsonl line {number}: expected an object with name, value and perhaps step, at")
+            found.problems.append(f"metrics.jsonl line {number}: not an object with name, value and perhaps step, at")
 
 
 def _metric(line: bytes, default_at: float) -> dict[str, Any] | None:

@@ -1,4 +1,6 @@
-"""Plans the virtual environment of a job: which one it is, and the commands that build it. The shim does the building."""
+"""Plans the virtual environment of a job: which one it is and what builds it. The shim does the building."""
+
+# ruff: noqa: PTH (on the hot path of every task)
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from myapp.backends.local.settings import LocalSettings
 from myapp.domain.ports import Cause, EnvironmentSpec, Rejected
 
 INSTALLER_ENV = re.compile(r"(UV_|PIP_|SSL_CERT_|REQUESTS_CA_BUNDLE$|CURL_CA_BUNDLE$)|((HTTPS?|ALL|NO)_PROXY$)", re.I)
-NOT_PASSED = re.compile(r"UV_(CACHE_DIR|PROJECT|PYTHON|LINK_MODE|COMPILE|SYSTEM|NO_CACHE|TARGET|PREFIX)|PIP_(TARGET|PREFIX|USER)")
+NOT_PASSED = re.compile(
+    r"UV_(CACHE_DIR|PROJECT|PYTHON|LINK_MODE|COMPILE|SYSTEM|NO_CACHE|TARGET|PREFIX)|PIP_(TARGET|PREFIX|USER)"
+)
 PIP_TO_UV = {
     "index-url": ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_NO_INDEX"),
     "extra-index-url": ("UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_NO_INDEX"),

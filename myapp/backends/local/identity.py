@@ -1,5 +1,7 @@
 """Which process a shim is, and whether it still lives: proof, not a guess."""
 
+# ruff: noqa: PTH (on the hot path of every task)
+
 from __future__ import annotations
 
 import fcntl
@@ -9,7 +11,6 @@ import signal
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
-
 
 DEAD = (b"Z", b"X")          # ended, and only not collected by its parent yet
 

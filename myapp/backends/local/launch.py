@@ -1,5 +1,7 @@
 """From a `LaunchSpec` to the file a shim works from: environment, command line, limits of each rank."""
 
+# ruff: noqa: PTH (on the hot path of every task)
+
 from __future__ import annotations
 
 import os

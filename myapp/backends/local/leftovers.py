@@ -1,4 +1,6 @@
-"""What a dead shim left running, found and killed: by its session, its control groups and the mark in its environment."""
+"""What a dead shim left running, found by its session, its control groups and its mark, and killed."""
+
+# ruff: noqa: PTH (on the hot path of every task)
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """What a job may see of the machine, as arguments for bubblewrap."""
 
+# ruff: noqa: PTH, S108 (on the hot path of every task; /tmp is what the job sees, not where we write)
+
 from __future__ import annotations
 
 import functools

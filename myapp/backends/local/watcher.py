@@ -1,5 +1,7 @@
 """Tells which attempts have changed, without asking: shims ring a bell, and the kernel tells when one dies."""
 
+# ruff: noqa: PTH (on the hot path of every task)
+
 from __future__ import annotations
 
 import os
@@ -54,7 +56,10 @@ class LocalWatcher:
         self._bell.close()
 
     def events(self, timeout: float) -> list[int]:
-        """Ids of attempts to look at: a shim of theirs ended or entered another stage. Waits at most `timeout` seconds."""
+        """Ids of attempts to look at: a shim of theirs ended or entered another stage.
+
+        Waits at most `timeout` seconds.
+        """
         if time.monotonic() >= self._next_scan:
             self._scan()
         changed, self._early = self._early, set()

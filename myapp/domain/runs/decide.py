@@ -16,23 +16,23 @@ ABSENT_DEBOUNCE_S = 2.0
 
 
 class StopReason(StrEnum):
-    CANCEL = "cancel"          # the run is to stop
-    TIMEOUT = "timeout"        # the task's own time is over
-    PEER = "peer"              # a rank died: the gang ends
-    COMPLETE = "complete"      # every rank that counts has succeeded
-    NOT_READY = "not_ready"    # not all ranks ready in time
+    CANCEL = "cancel"  # the run is to stop
+    TIMEOUT = "timeout"  # the task's own time is over
+    PEER = "peer"  # a rank died: the gang ends
+    COMPLETE = "complete"  # every rank that counts has succeeded
+    NOT_READY = "not_ready"  # not all ranks ready in time
 
 
 class Do(StrEnum):
-    NOTHING = "nothing"          # look again at `Decision.again_at`
-    ARM = "arm"                  # create inert (or adopt), then record the handle: planned -> armed
-    CLOSE_UNARMED = "close"      # planned -> stopped: nothing was recorded, so nothing can ever be fired
-    RELEASE = "release"          # armed -> released, then fire
-    FIRE = "fire"                # released but still inert: fire again
-    STOP = "stop"                # record the reason (first time), then tell the backend
+    NOTHING = "nothing"  # look again at `Decision.again_at`
+    ARM = "arm"  # create inert (or adopt), then record the handle: planned -> armed
+    CLOSE_UNARMED = "close"  # planned -> stopped: nothing was recorded, so nothing can ever be fired
+    RELEASE = "release"  # armed -> released, then fire
+    FIRE = "fire"  # released but still inert: fire again
+    STOP = "stop"  # record the reason (first time), then tell the backend
     MARK_ABSENT = "mark_absent"  # first sight of absence: note it, look again
-    FINALIZE = "finalize"        # -> finalizing with `outcome`
-    SEAL = "seal"                # finalizing: seal logs, collect results, then close with the recorded outcome
+    FINALIZE = "finalize"  # -> finalizing with `outcome`
+    SEAL = "seal"  # finalizing: seal logs, collect results, then close with the recorded outcome
 
 
 class Outcome(StrEnum):
@@ -45,7 +45,7 @@ class Outcome(StrEnum):
 @dataclass(frozen=True)
 class AttemptSnapshot:
     phase: AttemptPhase
-    desired: Desired                       # of the run
+    desired: Desired  # of the run
     stop_reason: StopReason | None = None
     stop_asked_at: float | None = None
     absent_since: float | None = None
@@ -112,7 +112,11 @@ def _running(s: AttemptSnapshot, o: Observation, now: float) -> Decision:
         return _stop(s, StopReason.TIMEOUT, now)
     if o.state is ObservedState.PENDING and s.ready_deadline_at is not None and now >= s.ready_deadline_at:
         return _stop(s, StopReason.NOT_READY, now)
-    times = [t for t in (s.run_deadline_at, s.ready_deadline_at if o.state is ObservedState.PENDING else None) if t is not None]
+    times = [
+        t
+        for t in (s.run_deadline_at, s.ready_deadline_at if o.state is ObservedState.PENDING else None)
+        if t is not None
+    ]
     return Decision(Do.NOTHING, again_at=min([now + 30.0, *times]))
 
 

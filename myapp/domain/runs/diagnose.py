@@ -18,7 +18,12 @@ class Diagnosis:
     resolution: str = ""
 
     def to_json(self) -> dict[str, str]:
-        return {"cause": self.cause or "", "summary": self.summary, "detail": self.detail, "resolution": self.resolution}
+        return {
+            "cause": self.cause or "",
+            "summary": self.summary,
+            "detail": self.detail,
+            "resolution": self.resolution,
+        }
 
 
 _RESOLUTIONS: dict[Cause, str] = {
@@ -29,10 +34,10 @@ _RESOLUTIONS: dict[Cause, str] = {
     Cause.CANCELLED: "",
     Cause.COMMAND_NOT_FOUND: "Check the command's spelling, or add what provides it to the environment's requirements.",
     Cause.ENVIRONMENT: "Correct the requirements; the installer's last lines say which one it refused.",
-    Cause.ENVIRONMENT_TRANSIENT: "The package index could not be reached or the disk is full; it is tried again by itself.",
+    Cause.ENVIRONMENT_TRANSIENT: "The package index is out of reach or the disk is full; it is tried again by itself.",
     Cause.PEER_FAILED: "Another rank ended first; look at that one.",
     Cause.INTERRUPTED: "The platform or the machine was stopped; the task is tried again by itself.",
-    Cause.LOST: "The processes vanished without a trace (killed from outside, or the machine restarted); tried again by itself.",
+    Cause.LOST: "The processes vanished (killed from outside, or the machine restarted); tried again by itself.",
     Cause.EVICTED: "The node needed its resources; tried again by itself.",
     Cause.NODE_LOST: "The node went away; tried again by itself.",
     Cause.REJECTED: "Change the job as the message says; the same job would be refused again.",
@@ -65,7 +70,9 @@ def diagnose(outcome: Outcome, stop_reason: StopReason | None, observation: Obse
         cause, summary = _STOPPED[stop_reason]
         return Diagnosis(cause, summary, resolution=resolution(cause))
     if outcome is Outcome.LOST or observation is None:
-        return Diagnosis(Cause.LOST, "its processes are gone and left no exit status", resolution=resolution(Cause.LOST))
+        return Diagnosis(
+            Cause.LOST, "its processes are gone and left no exit status", resolution=resolution(Cause.LOST)
+        )
     rank = first_bad_rank(observation.ranks)
     if rank is None:
         return Diagnosis(Cause.EXIT_NONZERO, observation.message or "failed", resolution=resolution(Cause.EXIT_NONZERO))

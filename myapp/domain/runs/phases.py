@@ -23,11 +23,11 @@ class RunPhase(StrEnum):
 
 
 class TaskPhase(StrEnum):
-    BLOCKED = "blocked"        # waits for upstream tasks
-    READY = "ready"            # dependencies met, spec frozen; held by back-off or the run's parallelism
-    QUEUED = "queued"          # waits for admission (resources)
-    ADMITTED = "admitted"      # resources reserved, an attempt exists
-    ACTIVE = "active"          # its attempt was released
+    BLOCKED = "blocked"  # waits for upstream tasks
+    READY = "ready"  # dependencies met, spec frozen; held by back-off or the run's parallelism
+    QUEUED = "queued"  # waits for admission (resources)
+    ADMITTED = "admitted"  # resources reserved, an attempt exists
+    ACTIVE = "active"  # its attempt was released
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     STOPPED = "stopped"
@@ -76,17 +76,17 @@ EDGES: dict[Entity, frozenset[tuple[StrEnum, StrEnum]]] = {
             (TaskPhase.BLOCKED, TaskPhase.READY),
             (TaskPhase.BLOCKED, TaskPhase.SKIPPED),
             (TaskPhase.BLOCKED, TaskPhase.STOPPED),
-            (TaskPhase.BLOCKED, TaskPhase.FAILED),      # its spec could not be rendered
+            (TaskPhase.BLOCKED, TaskPhase.FAILED),  # its spec could not be rendered
             (TaskPhase.READY, TaskPhase.QUEUED),
             (TaskPhase.READY, TaskPhase.STOPPED),
             (TaskPhase.QUEUED, TaskPhase.ADMITTED),
             (TaskPhase.QUEUED, TaskPhase.STOPPED),
-            (TaskPhase.QUEUED, TaskPhase.FAILED),       # can never fit any more
+            (TaskPhase.QUEUED, TaskPhase.FAILED),  # can never fit any more
             (TaskPhase.ADMITTED, TaskPhase.ACTIVE),
-            (TaskPhase.ADMITTED, TaskPhase.READY),      # the attempt ended before release; another will follow
+            (TaskPhase.ADMITTED, TaskPhase.READY),  # the attempt ended before release; another will follow
             (TaskPhase.ADMITTED, TaskPhase.FAILED),
             (TaskPhase.ADMITTED, TaskPhase.STOPPED),
-            (TaskPhase.ACTIVE, TaskPhase.READY),        # retry
+            (TaskPhase.ACTIVE, TaskPhase.READY),  # retry
             (TaskPhase.ACTIVE, TaskPhase.SUCCEEDED),
             (TaskPhase.ACTIVE, TaskPhase.FAILED),
             (TaskPhase.ACTIVE, TaskPhase.STOPPED),
@@ -96,7 +96,7 @@ EDGES: dict[Entity, frozenset[tuple[StrEnum, StrEnum]]] = {
         {
             (AttemptPhase.PLANNED, AttemptPhase.ARMED),
             (AttemptPhase.PLANNED, AttemptPhase.STOPPED),
-            (AttemptPhase.PLANNED, AttemptPhase.FAILED),     # the backend refused it
+            (AttemptPhase.PLANNED, AttemptPhase.FAILED),  # the backend refused it
             (AttemptPhase.ARMED, AttemptPhase.RELEASED),
             (AttemptPhase.ARMED, AttemptPhase.FINALIZING),
             (AttemptPhase.RELEASED, AttemptPhase.FINALIZING),

@@ -18,7 +18,7 @@ INFRASTRUCTURE = frozenset(
         Cause.ENVIRONMENT_TRANSIENT,
     }
 )
-NEVER = frozenset({Cause.REJECTED, Cause.ENVIRONMENT, Cause.CANCELLED})   # the same again would fail the same
+NEVER = frozenset({Cause.REJECTED, Cause.ENVIRONMENT, Cause.CANCELLED})  # the same again would fail the same
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,17 @@ def is_infrastructure(outcome: Outcome, cause: Cause | None) -> bool:
     return outcome is Outcome.LOST or cause in INFRASTRUCTURE
 
 
-def judge(outcome: Outcome, cause: Cause | None, policy: RetryPolicy, *, user_failures: int, infra_failures: int) -> Verdict:
+def judge(
+    outcome: Outcome, cause: Cause | None, policy: RetryPolicy, *, user_failures: int, infra_failures: int
+) -> Verdict:
     """`*_failures` count the failures before this one. Only FAILED and LOST may be followed by another attempt."""
     if outcome not in (Outcome.FAILED, Outcome.LOST):
         return Verdict(False)
     if is_infrastructure(outcome, cause):
         again = infra_failures < policy.infra_limit
-        return Verdict(again, min(policy.infra_backoff_s * 2**infra_failures, policy.max_backoff_s) if again else 0.0, True)
+        return Verdict(
+            again, min(policy.infra_backoff_s * 2**infra_failures, policy.max_backoff_s) if again else 0.0, True
+        )
     if cause in NEVER or user_failures >= policy.limit:
         return Verdict(False)
     return Verdict(True, min(policy.backoff_s * 2 ** min(user_failures, 30), policy.max_backoff_s))

@@ -25,7 +25,9 @@ def fits(request: Mapping[str, int], free: Mapping[str, int]) -> bool:
     return all(amount <= free.get(resource, 0) for resource, amount in request.items() if amount > 0)
 
 
-def plan(candidates: Sequence[Candidate], free: Mapping[str, int], now: float, *, patience_s: float = PATIENCE_S) -> list[int]:
+def plan(
+    candidates: Sequence[Candidate], free: Mapping[str, int], now: float, *, patience_s: float = PATIENCE_S
+) -> list[int]:
     """Ids of the tasks to admit, in order. Never more than `free` in any resource; deterministic."""
     left = dict(free)
     admitted: list[int] = []
