@@ -49,7 +49,7 @@ lint: $(VENV)/.dev  ## ruff, mypy, import rules, bandit
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy
 	@$(VENV)/bin/lint-imports --no-cache
-	@$(PY) -m bandit -q -c pyproject.toml -r myapp
+	@$(PY) -m bandit -q -ll -c pyproject.toml -r myapp
 
 bench: $(VENV)/.dev  ## measure speed, memory and cost per task
 	@$(PY) -m bench $(ARGS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,11 @@ if TYPE_CHECKING:
 
 
 def load(args: argparse.Namespace) -> Settings:
-    """The settings, with the command line's on top. Raises ClientError naming the wrong one."""
+    """The settings, with the command line's on top. Raises ClientError naming the wrong one.
+
+    From here on this process makes files for its own user only: CUBE_HOME holds passwords' hashes, logs and data.
+    """
+    os.umask(0o077)
     from pydantic import ValidationError
 
     from myapp.config import load_settings

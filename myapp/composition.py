@@ -70,6 +70,7 @@ class Platform:
             artifacts=ArtifactStore(root / "artifacts", self.settings.storage_url),
             workspace_root=str(root / "workspace"),
             graphs=PipelineGraphs(),
+            runtime_files={name: self.catalog.runtime_files(one) for name, one in self.frameworks.items()},
         )
 
     @cached_property

@@ -352,7 +352,7 @@ def upgrade() -> None:
         sa.Column("attempt_id", Id, nullable=False),
         sa.Column("name", sa.String(length=128), nullable=False),
         sa.Column("kind", sa.String(length=32), nullable=False),
-        sa.Column("value", Json, nullable=False),
+        sa.Column("value", Json),
         sa.Column("path", sa.String(length=500)),
         sa.Column("size", sa.BigInteger()),
         sa.Column("media_type", sa.String(length=100)),

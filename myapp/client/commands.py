@@ -213,7 +213,7 @@ def cancel(args: argparse.Namespace) -> int:
         api.post(f"/run/{identifier}/cancel", {"reason": args.reason} if args.reason else None)
         if args.wait:
             phase = follow.await_run(api, identifier)["phase"]
-            print(f"run {identifier} {phase}")
+            print(f"run {identifier} is {phase}")
         else:
             print(f"run {identifier} is being stopped")
     return 0

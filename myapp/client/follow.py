@@ -47,7 +47,7 @@ def await_run(api: Api, run_id: int, seen: Callable[[Event], None] = lambda even
         except ClientError as error:
             if 0 < error.status < 500 and error.status != 429:
                 raise
-        run = _patiently(lambda: read_run(api, run_id))
+        run: dict[str, Any] = _patiently(lambda: read_run(api, run_id))
         if run.get("phase") in TERMINAL:
             return run
         time.sleep(max(0.0, _POLL_S - (time.monotonic() - began)))

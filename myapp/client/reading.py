@@ -89,6 +89,7 @@ def get(args: argparse.Namespace) -> int:
 
 def describe(args: argparse.Namespace) -> int:
     api = session.open_api(args.url)
+    shown: Callable[[Row], None]
     if args.kind == "run":
         found, shown = follow.read_run(api, find.run_id(args.name)), _show_run
     elif args.kind == "pipeline":

@@ -62,7 +62,8 @@ def write_private(path: Path, text: str) -> None:
 
 def normal_url(url: str) -> str:
     """`localhost:8080/` and `http://localhost:8080` are the same server."""
-    return (url if "://" in url else f"http://{url}").rstrip("/")
+    scheme, colon, rest = url.partition("://")
+    return f"{scheme}://{rest.rstrip('/')}" if colon else f"http://{url.rstrip('/')}"
 
 
 @dataclass(frozen=True)
@@ -105,13 +106,14 @@ def open_api(url: str | None = None, env: Mapping[str, str] = os.environ) -> Api
     local = local_platform(env)
     logins = read_logins(login_file(env))
     chosen = url or env.get("CUBE_URL") or (local.url if local and env.get("CUBE_HOME") else "")
-    chosen = normal_url(chosen or logins["current"] or (local.url if local else ""))
-    if chosen == "http://":
+    chosen = chosen or logins["current"] or (local.url if local else "")
+    if not chosen:
         raise ClientError(
             "no server is known",
             "Start one here (make run), or sign in to one: cube login http://host:8080",
             exit_code=UNREACHABLE,
         )
+    chosen = normal_url(chosen)
     if env.get("CUBE_TOKEN"):
         return Api(chosen, env["CUBE_TOKEN"])
     known = logins["servers"].get(chosen, {})

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import structlog
 from sqlalchemy import Row
 
 from myapp.controllers.engine import Engine
@@ -23,6 +24,7 @@ from myapp.persistence import run_store
 from myapp.persistence.unit_of_work import Topic, UnitOfWork
 from myapp.services.freeze_task import freeze_task
 
+log = structlog.get_logger(__name__)
 BATCH = 100
 _HELD = (TaskPhase.BLOCKED, TaskPhase.READY, TaskPhase.QUEUED)
 
@@ -45,7 +47,9 @@ def step(engine: Engine, run_id: int) -> bool:
                     run = _start(unit, run)
                     found, more = wake(engine, unit, run, graph)
                     queued = queued or found
-                if not more:
+                if more:
+                    unit.post(Topic.RUN, run_id, ring=False)  # should this process die before the next batch
+                else:
                     finish(unit, run)
         except StaleRow:
             return queued
@@ -97,10 +101,13 @@ def _stop_held(unit: UnitOfWork, run: Row[Any]) -> bool:
             TaskPhase(row.phase),
             TaskPhase.STOPPED,
             reason=run.reason,
+            reason_code=run.reason_code,
             waits_for=None,
             finished_at=unit.now,
             next_check_at=None,
         )
+    if any(row.phase == TaskPhase.QUEUED for row in rows):
+        unit.post(Topic.ADMISSION, run.backend, ring=False)  # what stood behind them may go now
     if len(rows) == BATCH:
         return True
     for attempt_id in run_store.live_attempts(unit.connection, run.id):
@@ -162,6 +169,7 @@ def promote(unit: UnitOfWork, run: Row[Any], left: int | None) -> tuple[int, int
     """ready -> queued for tasks whose back-off is over, while there is room. Returns (queued, looked at)."""
     limit = BATCH if left is None else min(left, BATCH)
     if limit == 0:
+        run_store.settle_ready(unit.connection, run.id, unit.now)
         return 0, 0
     rows: Sequence[Row[Any]] = run_store.ready(unit.connection, run.id, unit.now, limit)
     for row in rows:
@@ -218,7 +226,11 @@ def _judge(
             return end(TaskPhase.SKIPPED, "condition", f"its condition did not hold: {'; '.join(task.when)}"[:500])
         spec = frozen.spec()
     except CubeError as error:
-        return end(TaskPhase.FAILED, "invalid_spec", error.message)
+        parts = (error.message, error.resolution or "")
+        return end(TaskPhase.FAILED, "invalid_spec", ". ".join(part.rstrip(".") for part in parts if part))
+    except (ValueError, TypeError, KeyError) as error:  # whatever its document holds, the tasks beside it go on
+        log.exception("a task cannot be rendered", run=run.id, task=task.key)
+        return end(TaskPhase.FAILED, "invalid_spec", f"it cannot be rendered: {type(error).__name__}: {error}")
     path = [TaskPhase.BLOCKED, TaskPhase.READY] + ([TaskPhase.QUEUED] if room else [])
     unit.move(
         Entity.TASK,
@@ -251,7 +263,9 @@ def finish(unit: UnitOfWork, run: Row[Any]) -> bool:
     if phase is None:
         return False
     reason, code = run.reason, run.reason_code
-    if phase is RunPhase.FAILED and not code:
+    if phase is RunPhase.SUCCEEDED:
+        reason, code = "", ""  # cancelled too late
+    if phase is RunPhase.FAILED and code != "timeout":
         bad = run_store.first_failure(unit.connection, run.id)
         failed = sum(n for p, allow, n in counts if p == TaskPhase.FAILED and not allow)
         more = f" (and {failed - 1} more)" if failed > 1 else ""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import orjson
 import structlog
 
 from myapp.controllers import advance, launch
 from myapp.controllers.engine import Engine
-from myapp.domain.ports import AttemptKey, Cause, Collected, ExecutionBackend, Handle
+from myapp.domain.ports import AttemptKey, BackendError, Cause, Collected, ExecutionBackend, Handle
 from myapp.domain.runs.decide import Outcome
 from myapp.domain.runs.diagnose import Diagnosis
 from myapp.domain.runs.phases import AttemptPhase, Desired, Entity, TaskPhase
@@ -19,6 +21,7 @@ from myapp.persistence.unit_of_work import Topic
 log = structlog.get_logger(__name__)
 REAP_DELAY_S = 15.0  # the ended object is deleted a little later, in batches
 SEAL_RETRY_S = 10.0
+MAX_STEP = 2**63 - 1
 
 
 def seal(engine: Engine, backend: ExecutionBackend, view: Any) -> None:
@@ -32,7 +35,7 @@ def seal(engine: Engine, backend: ExecutionBackend, view: Any) -> None:
         collected = backend.collect(key, Handle(view.handle["uid"], view.handle["data"]))
         chunks = engine.context.logs.seal(view.project, view.run_id, view.node_key, view.attempt_no, collected.logs)
         outputs = _keep(engine, view, collected) if outcome is Outcome.SUCCEEDED else []
-    except OSError as error:
+    except (OSError, BackendError) as error:
         log.error("sealing failed, will be tried again", attempt=view.id, error=str(error))
         with engine.context.database.write() as unit:
             run_store.note_attempt(
@@ -56,7 +59,7 @@ def seal(engine: Engine, backend: ExecutionBackend, view: Any) -> None:
             "attempt_id": view.id,
             "name": str(m["name"])[:128],
             "value": float(m["value"]),
-            "step": m.get("step"),
+            "step": _step(m.get("step")),
             "at": float(m.get("at") or view.finished_at),
         }
         for m in collected.metrics
@@ -80,7 +83,15 @@ def _keep(engine: Engine, view: Any, collected: Collected) -> list[dict[str, Any
     """Output rows of a successful attempt; its artifacts moved into the store."""
     base = {"run_id": view.run_id, "task_run_id": view.task_run_id, "attempt_id": view.id}
     rows: list[dict[str, Any]] = [
-        {**base, "name": name, "kind": "value", "value": value, "path": None, "size": None, "media_type": None}
+        {
+            **base,
+            "name": name,
+            "kind": "value",
+            "value": storable(value),
+            "path": None,
+            "size": None,
+            "media_type": None,
+        }
         for name, value in collected.values.items()
     ]
     for name, path in collected.artifacts.items():
@@ -99,6 +110,20 @@ def _keep(engine: Engine, view: Any, collected: Collected) -> list[dict[str, Any
             }
         )
     return rows
+
+
+def storable(value: Any) -> Any:
+    """A job's value as the database can keep it: what is too large or too deep for a JSON column becomes its text."""
+    try:
+        orjson.dumps(value)
+    except TypeError:
+        return json.dumps(value, ensure_ascii=True)
+    return value
+
+
+def _step(step: Any) -> int | None:
+    """The step of a metric, None when no integer column could hold it."""
+    return step if isinstance(step, int) and abs(step) <= MAX_STEP else None
 
 
 def close(
@@ -176,6 +201,8 @@ def _end_task(engine: Engine, unit: Any, run: Any, view: Any, outcome: Outcome, 
         else {"user_failures": view.user_failures + 1}
     )
     if outcome is Outcome.STOPPED or (stopping and verdict.again):
+        if stopping and run.reason:
+            columns |= {"reason": run.reason, "reason_code": run.reason_code}
         move(TaskPhase.STOPPED, finished_at=unit.now)
         return True
     if verdict.again:

@@ -26,6 +26,9 @@ def build(engine: Engine, backend: ExecutionBackend, view: Any, key: AttemptKey)
                 f"framework {spec.framework} is not in the catalogue any more",
                 resolution="Restore it, or edit the job.",
             )
+        if spec.script is not None:
+            runtime = engine.context.runtime_files.get(spec.framework, {})
+            spec = spec.model_copy(update={"files": {**runtime, **spec.files}})
         planned, problems = plan(framework, spec)
         if planned is None:
             raise Rejected("; ".join(p.message for p in problems))
@@ -49,6 +52,8 @@ def build(engine: Engine, backend: ExecutionBackend, view: Any, key: AttemptKey)
         )
     except CubeError as error:
         raise Rejected(error.message, resolution=error.resolution or "") from error
+    except ValueError as error:
+        raise Rejected(f"its frozen spec cannot be launched by this version: {error}"[:1000]) from error
 
 
 def _addresses(backend: ExecutionBackend, view: Any, key: AttemptKey, planned: Plan, framework: Framework) -> Addresses:

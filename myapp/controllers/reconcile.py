@@ -28,6 +28,7 @@ from myapp.persistence import run_store
 
 log = structlog.get_logger(__name__)
 MAX_STEPS = 12
+VERB_RETRY_S = 2.0
 LOST_RING_NET_S = 30.0  # a released attempt is looked at this often though nobody rang
 
 
@@ -148,7 +149,7 @@ def _record(engine: Engine, view: Any) -> bool:
         wanted = bool(run.desired == Desired.RUN)
         path = [AttemptPhase.PLANNED, AttemptPhase.ARMED] + ([AttemptPhase.RELEASED] if wanted else [])
         columns = _release_columns(view, unit.now) if wanted else {"next_check_at": unit.now}
-        unit.move(
+        version = unit.move(
             Entity.ATTEMPT, view.id, view.run_id, view.version, *path, handle=view.handle, armed_at=unit.now, **columns
         )
         if wanted:
@@ -161,7 +162,8 @@ def _record(engine: Engine, view: Any) -> bool:
                 TaskPhase.ACTIVE,
                 started_at=unit.now,
             )
-        return wanted
+    view.version = version
+    return wanted
 
 
 def _release(engine: Engine, view: Any) -> None:
@@ -169,7 +171,7 @@ def _release(engine: Engine, view: Any) -> None:
         run = unit.lock_run(view.run_id)
         if run.desired != Desired.RUN:
             raise StaleRow("the run is to stop")
-        unit.move(
+        version = unit.move(
             Entity.ATTEMPT,
             view.id,
             view.run_id,
@@ -187,6 +189,7 @@ def _release(engine: Engine, view: Any) -> None:
             TaskPhase.ACTIVE,
             started_at=unit.now,
         )
+    view.version = version
     engine.crash("released")
 
 
@@ -205,7 +208,7 @@ def _fire(engine: Engine, backend: ExecutionBackend, view: Any) -> None:
         backend.fire(key_of(view), handle_of(view))
     except BackendError as error:
         log.warning("fire failed, will be tried again", attempt=view.id, error=str(error))
-        _note(engine, view, None, next_check_at=engine.context.database.clock() + 2.0)
+        _note(engine, view, None, next_check_at=engine.context.database.clock() + VERB_RETRY_S)
     engine.crash("fired")
 
 
@@ -227,6 +230,7 @@ def _stop(engine: Engine, backend: ExecutionBackend, view: Any, decision: Decisi
         backend.stop(key_of(view), handle_of(view), int(launch.grace_of(view)))
     except BackendError as error:
         log.warning("stop failed, will be tried again", attempt=view.id, error=str(error))
+        _note(engine, view, None, stop_asked_at=None, next_check_at=now + VERB_RETRY_S)
 
 
 def _finalize(engine: Engine, view: Any, outcome: Outcome, observation: Observation | None) -> None:
@@ -245,7 +249,7 @@ def _finalize(engine: Engine, view: Any, outcome: Outcome, observation: Observat
         "cause": str(diagnosis.cause or "") if diagnosis else "",
         "diagnosis": diagnosis.to_json() if diagnosis else None,
         "message": (diagnosis.summary if diagnosis else "")[:2000],
-        "started_at": min((r.started_at for r in ranks if r.started_at), default=None),
+        "started_at": min((r.started_at for r in ranks if r.started_at), default=view.started_at),
         "finished_at": max((r.finished_at for r in ranks if r.finished_at), default=None)
         or engine.context.database.clock(),
     }

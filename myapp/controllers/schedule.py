@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 LIMIT = 100
 ON_TIME_S = 300.0  # with catch-up "none": what is due this long ago was missed
 MOST_AT_ONCE = 50
-WINDOWS_S = (7_200.0, 180_000.0, 3_600_000.0)
+WINDOWS_S = (7_200.0, 180_000.0, 3_600_000.0, 300_000_000.0)
 
 
 def step(engine: Engine) -> int:
@@ -46,6 +46,10 @@ def step(engine: Engine) -> int:
                 made += _fire(engine, unit, schedule_id)
         except IntegrityError:
             log.info("another beat was first", schedule=schedule_id)
+        except ValueError as error:  # as it stands it can make no run: what is due passes
+            log.error("schedule cannot run", schedule=schedule_id, error=str(error))
+            with database.write() as unit:
+                _pass_over(unit, schedule_id)
         except Exception as error:  # one broken schedule must not keep the others
             log.error("schedule failed", schedule=schedule_id, error=str(error))
     return made
@@ -78,12 +82,20 @@ def _fire(engine: Engine, unit: UnitOfWork, schedule_id: int) -> int:
         if active + made >= row.max_active_runs:
             after = at if row.catchup != "none" else after  # it stays due and waits for room
             break
-        _submit(engine, unit, row, at)
-        made += 1
+        made += _submit(engine, unit, row, at)
     unit.connection.execute(
         update(Schedule).where(Schedule.id == schedule_id).values(next_due_at=after, version=row.version + 1)
     )
     return made
+
+
+def _pass_over(unit: UnitOfWork, schedule_id: int) -> None:
+    """Wait for the next moment to come, without a run."""
+    query = select(Schedule.cron, Schedule.timezone).where(Schedule.id == schedule_id)
+    row = unit.connection.execute(query).one_or_none()
+    following = next_times(row.cron, row.timezone, unit.now, 1) if row is not None else []
+    if following:
+        unit.connection.execute(update(Schedule).where(Schedule.id == schedule_id).values(next_due_at=following[0]))
 
 
 def due_times(row: Any, now: float) -> list[float]:
@@ -94,7 +106,7 @@ def due_times(row: Any, now: float) -> list[float]:
     if row.catchup != "all":
         newest = latest_due(row.cron, row.timezone, row.next_due_at, now)
         return [newest, *next_times(row.cron, row.timezone, now, 1)]
-    times = [row.next_due_at]
+    times = [float(row.next_due_at)]
     while times[-1] <= now and len(times) <= MOST_AT_ONCE:
         following = next_times(row.cron, row.timezone, times[-1], 1)
         if not following:
@@ -116,10 +128,9 @@ def latest_due(cron: str, timezone: str, first: float, now: float) -> float:
 
 
 def chosen(catchup: str, times: list[float], now: float) -> tuple[list[float], float]:
-    """Which due moments become runs, and the next one to wait for. `times` ascends and ends with a moment to come,
-    unless there are more than can be handled at once."""
-    due = [t for t in times if t <= now]
-    after = next((t for t in times if t > now), times[-1])
+    """Which due moments become runs, and the next one to wait for: the last of `times`, which ascends. It is a moment
+    to come, unless more are due than can be handled at once."""
+    due, after = [t for t in times[:-1] if t <= now], times[-1]
     if catchup == "all":
         return due, after
     newest = due[-1:]
@@ -128,7 +139,12 @@ def chosen(catchup: str, times: list[float], now: float) -> tuple[list[float], f
     return newest, after
 
 
-def _submit(engine: Engine, unit: UnitOfWork, row: Any, at: float) -> None:
+def _submit(engine: Engine, unit: UnitOfWork, row: Any, at: float) -> bool:
+    """The run of one due moment; False when it has been made before."""
+    key = f"schedule:{row.id}:{clock.iso(at)}"
+    taken = select(Run.id).where(Run.project_id == row.project_id, Run.idempotency_key == key)
+    if unit.connection.execute(taken).first() is not None:
+        return False
     graph = engine.context.graphs.get(unit.connection, row.current_version_id)
     values, problems = resolve_params(graph.params, row.params or {}, field="spec.schedule.params")
     if problems:
@@ -148,6 +164,7 @@ def _submit(engine: Engine, unit: UnitOfWork, row: Any, at: float) -> None:
             backend=row.backend,
             schedule_id=row.id,
             scheduled_at=at,
-            idempotency_key=f"schedule:{row.id}:{clock.iso(at)}",
+            idempotency_key=key,
         ),
     )
+    return True

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import structlog
 
 from myapp.controllers.engine import Engine
@@ -13,26 +16,31 @@ from myapp.persistence.unit_of_work import Topic
 log = structlog.get_logger(__name__)
 LIMIT = 500
 UNANSWERED_AFTER_S = 2.0
+REAP_RETRY_S = 60.0
 ORPHAN_AFTER_S = 60.0  # an object younger than this may still be about to be recorded
 
 
 class Rung:
-    """When each bell was last rung: a bell that is not answered is rung again ever more rarely, up to `most_s`."""
+    """When each bell was last rung, and for what: as long as it stays due for the same reason (`since`, a moment) it is
+    rung ever more rarely, up to every `most_s`; due anew, it rings at once.
+    """
 
     def __init__(self, first_s: float = 2.0, most_s: float = 30.0) -> None:
         self._first_s, self._most_s = first_s, most_s
-        self._rung: dict[tuple[Topic, str], tuple[float, float]] = {}
+        self._rung: dict[tuple[Topic, str], tuple[float, float, float]] = {}
 
-    def may(self, bell: tuple[Topic, str], now: float) -> bool:
-        at, wait = self._rung.get(bell, (0.0, 0.0))
-        if now < at + wait:
+    def may(self, bell: tuple[Topic, str], since: float, now: float) -> bool:
+        known, at, wait = self._rung.get(bell, (since, 0.0, 0.0))
+        if known != since:
+            wait = 0.0
+        elif now < at + wait:
             return False
-        self._rung[bell] = (now, min(wait * 2 or self._first_s, self._most_s))
+        self._rung[bell] = (since, now, min(wait * 2 or self._first_s, self._most_s))
         return True
 
     def forget(self, now: float) -> None:
         """Drop what has not been due for a while."""
-        self._rung = {b: (at, wait) for b, (at, wait) in self._rung.items() if now < at + 4 * self._most_s}
+        self._rung = {b: rung for b, rung in self._rung.items() if now < rung[1] + 4 * self._most_s}
 
 
 def due(engine: Engine, rung: Rung) -> int:
@@ -44,17 +52,30 @@ def due(engine: Engine, rung: Rung) -> int:
         ended = due_store.ended_unreaped(connection, attempts) if attempts else []
         runs = due_store.due_runs(connection, now, LIMIT)
         bells = due_store.unanswered(connection, now - UNANSWERED_AFTER_S, LIMIT)
-    rings = {(Topic(topic), key) for topic, key in bells}
-    rings |= {(Topic.RUN, str(run_id)) for run_id in runs}
-    rings |= {(Topic.ATTEMPT, str(attempt_id)) for attempt_id in set(attempts) - {row.id for row in ended}}
-    for bell in rings:
-        if rung.may(bell, now):
+    over = {row.id for row in ended}
+    rings = {(Topic(topic), key): at for (topic, key), at in bells.items()}
+    rings |= {(Topic.RUN, str(run_id)): at for run_id, at in runs.items()}
+    rings |= {(Topic.ATTEMPT, str(attempt_id)): at for attempt_id, at in attempts.items() if attempt_id not in over}
+    for bell, since in rings.items():
+        if rung.may(bell, since, now):
             database.bell.ring(*bell)
     rung.forget(now)
+    reaped, left = _reap(engine, ended)
+    if reaped or left:
+        with database.write() as unit:
+            due_store.mark_reaped(unit.connection, reaped)
+            due_store.look_later(unit.connection, left, now + REAP_RETRY_S)
+    return len(rings) + len(reaped)
+
+
+def _reap(engine: Engine, ended: Sequence[Any]) -> tuple[list[int], list[int]]:
+    """Delete the objects of ended attempts. Returns (deleted, to be tried again)."""
     reaped: list[int] = []
+    left: list[int] = []
     for row in ended:
         backend = engine.backends.get(row.backend)
         if backend is None:
+            left.append(row.id)
             continue
         try:
             if row.handle:
@@ -64,10 +85,8 @@ def due(engine: Engine, rung: Rung) -> int:
             reaped.append(row.id)
         except Exception as error:  # one object that cannot be deleted must not keep the others
             log.warning("reap failed, will be tried again", attempt=row.id, error=str(error))
-    if reaped:
-        with database.write() as unit:
-            due_store.mark_reaped(unit.connection, reaped)
-    return len(rings) + len(reaped)
+            left.append(row.id)
+    return reaped, left
 
 
 def live(engine: Engine) -> int:

@@ -13,8 +13,8 @@ from myapp.domain.documents import MAX_PROBLEMS, parse_model
 from myapp.domain.errors import CubeError, Problem
 from myapp.domain.frameworks.framework import Framework
 from myapp.domain.frameworks.topology import check_job
-from myapp.domain.jobspec import AIJobSpec, JobBody, check_job_body, check_retry
-from myapp.domain.naming import check_env_name, check_key, did_you_mean, nearest, shown
+from myapp.domain.jobspec import AIJobSpec, JobBody, check_body, check_job_body, check_retry
+from myapp.domain.naming import check_key, did_you_mean, nearest, shown
 from myapp.domain.pipeline import MAX_EDGES, MAX_TASKS, PipelineDoc, TaskDoc
 from myapp.domain.pipelinegraph import GraphTask, PipelineGraph, Retry, find_template, merged
 from myapp.domain.template import TemplateView, validate_args
@@ -146,7 +146,7 @@ class _Validation:
         if not given:
             return []
         _, problems = parse_model(JobBody, given, field=where, node=node, templated=True)
-        problems.extend(p for name in given.get("env", ()) if (p := check_env_name(name, f"{where}.env", node)))
+        problems.extend(check_body(given, field=where, node=node, whole=False))
         problems.extend(check(given, self.vocabulary, field=where, node=node))
         return problems
 

@@ -174,9 +174,10 @@ def check_job_body(
 
 
 def check_body(
-    raw: Mapping[str, Any], *, field: str, node: str | None = None, in_template: bool = False
+    raw: Mapping[str, Any], *, field: str, node: str | None = None, in_template: bool = False, whole: bool = True
 ) -> list[Problem]:
-    """What types alone do not say, on raw data, so that it is reported together with wrong types."""
+    """What types alone do not say, on raw data, so that it is reported together with wrong types. Parts of a spec
+    (`whole=False`) need not say what to run."""
     problems: list[Problem] = []
 
     def add(code: str, part: str, message: str, resolution: str | None = None) -> None:
@@ -186,7 +187,7 @@ def check_body(
     given = [name for name in ("command", "script", "scriptFile") if raw.get(name) is not None]
     if not in_template and "scriptFile" in given:
         add("not_allowed", "scriptFile", "scriptFile exists only in job templates", "use script or command")
-    elif len(given) != 1:
+    elif whole and len(given) != 1:
         message = "nothing to run: neither command nor script" if not given else f"both {' and '.join(given)} are given"
         add("command_or_script", given[1] if given else "", message, "give exactly one of command and script")
     _check_texts(raw, add)

@@ -94,6 +94,8 @@ def _skip_class(text: str, at: int) -> int:
     if text.startswith("]", at):
         at += 1
     while at < len(text) and text[at] != "]":
+        if text[at] == "[" or text[at : at + 2] in ("--", "&&", "||", "~~"):
+            raise BadPattern("the pattern has a class with '[', '--', '&&', '||' or '~~' in it: put a \\ before each")
         at += 2 if text[at] == "\\" else 1
     if at >= len(text):
         raise BadPattern("the pattern has a '[' that is not closed")

@@ -27,7 +27,7 @@ _REMEDY = "write {{ params.NAME }} or another known name; write {{{{ for a liter
 
 Context = Mapping[str, Any]
 
-RUN_NAMES = frozenset({"id", "name", "project", "attempt", "scheduled_at"})
+RUN_NAMES = frozenset({"id", "name", "project", "scheduled_at"})
 DATE_NAMES = frozenset({"today", "now", "yesterday"})
 
 
@@ -261,7 +261,8 @@ def _render(value: Any, context: Context, field: str, depth: int) -> Any:
         for key in value:
             if isinstance(key, str) and OPEN in key:
                 raise _error("bad_expression", f"the name {shown(key, 40)} may not hold an expression", field)
-        return {k: _render(v, context, f"{field}.{path_part(k)}" if field else path_part(k), depth + 1) for k, v in value.items()}
+        prefix = f"{field}." if field else ""
+        return {k: _render(v, context, prefix + path_part(k), depth + 1) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_render(v, context, f"{field}[{i}]", depth + 1) for i, v in enumerate(value)]
     return value

@@ -25,7 +25,7 @@ class Output(Base):
     attempt_id: Mapped[int] = mapped_column(Id)
     name: Mapped[str] = mapped_column(String(128))
     kind: Mapped[str] = mapped_column(Label)
-    value: Mapped[Any] = mapped_column(JSONText, default=None)
+    value: Mapped[Any | None] = mapped_column(JSONText, nullable=True, default=None)
     path: Mapped[str | None] = mapped_column(String(500), default=None)
     size: Mapped[int | None] = mapped_column(BigInteger, default=None)
     media_type: Mapped[str | None] = mapped_column(String(100), default=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, select, union_all, update
@@ -11,47 +11,52 @@ from myapp.domain.runs.phases import ATTEMPT_TERMINAL
 from myapp.persistence.run_store import ATTEMPT, OUTBOX, PROJECT, RUN, TASK
 
 _DUE_ATTEMPTS = (
-    select(ATTEMPT.c.id)
+    select(ATTEMPT.c.id, ATTEMPT.c.next_check_at)
     .where(ATTEMPT.c.next_check_at <= bindparam("b_now"))
     .order_by(ATTEMPT.c.next_check_at)
     .limit(bindparam("b_limit"))
 )
 _DUE_TASKS = (
-    select(TASK.c.run_id)
+    select(TASK.c.run_id, TASK.c.next_check_at)
     .where(TASK.c.next_check_at <= bindparam("b_now"))
     .order_by(TASK.c.next_check_at)
     .limit(bindparam("b_limit"))
 )
 _DUE_RUNS = (
-    select(RUN.c.id)
+    select(RUN.c.id, RUN.c.next_check_at)
     .where(RUN.c.next_check_at <= bindparam("b_now"))
     .order_by(RUN.c.next_check_at)
     .limit(bindparam("b_limit"))
 )
 _UNANSWERED = (
-    select(OUTBOX.c.topic, OUTBOX.c.key)
+    select(OUTBOX.c.topic, OUTBOX.c.key, OUTBOX.c.created_at)
     .where(OUTBOX.c.created_at <= bindparam("b_before"))
     .order_by(OUTBOX.c.created_at)
     .limit(bindparam("b_limit"))
 )
 
 
-def due_attempts(connection: Connection, now: float, limit: int) -> list[int]:
-    return list(connection.execute(_DUE_ATTEMPTS, {"b_now": now, "b_limit": limit}).scalars())
+def due_attempts(connection: Connection, now: float, limit: int) -> dict[int, float]:
+    """Attempts to look at, and since when (unix seconds)."""
+    return {r[0]: r[1] for r in connection.execute(_DUE_ATTEMPTS, {"b_now": now, "b_limit": limit})}
 
 
-def due_runs(connection: Connection, now: float, limit: int) -> list[int]:
-    """Runs with something due: their own deadline, or a task whose back-off is over."""
+def due_runs(connection: Connection, now: float, limit: int) -> dict[int, float]:
+    """Runs with something due, and since when: their own deadline, or a task whose back-off is over."""
     values = {"b_now": now, "b_limit": limit}
-    found = dict.fromkeys(connection.execute(_DUE_RUNS, values).scalars())
-    found.update(dict.fromkeys(connection.execute(_DUE_TASKS, values).scalars()))
-    return list(found)
+    found: dict[int, float] = {}
+    for query in (_DUE_RUNS, _DUE_TASKS):
+        for run_id, at in connection.execute(query, values):
+            found[run_id] = max(at, found.get(run_id, at))
+    return found
 
 
-def unanswered(connection: Connection, before: float, limit: int) -> list[tuple[str, str]]:
-    """Doorbells older than `before`, each once."""
-    rows = connection.execute(_UNANSWERED, {"b_before": before, "b_limit": limit})
-    return list(dict.fromkeys((r[0], r[1]) for r in rows))
+def unanswered(connection: Connection, before: float, limit: int) -> dict[tuple[str, str], float]:
+    """Doorbells older than `before`, each once, with the moment of its oldest row."""
+    found: dict[tuple[str, str], float] = {}
+    for topic, key, at in connection.execute(_UNANSWERED, {"b_before": before, "b_limit": limit}):
+        found.setdefault((topic, key), at)
+    return found
 
 
 def next_due(connection: Connection) -> float | None:
@@ -63,7 +68,7 @@ def next_due(connection: Connection) -> float | None:
     return min((row[0] for row in connection.execute(query)), default=None)
 
 
-def ended_unreaped(connection: Connection, attempt_ids: Sequence[int]) -> Sequence[Any]:
+def ended_unreaped(connection: Connection, attempt_ids: Iterable[int]) -> Sequence[Any]:
     """Those of the given attempts that have ended and whose objects may still exist."""
     return connection.execute(
         select(
@@ -71,7 +76,7 @@ def ended_unreaped(connection: Connection, attempt_ids: Sequence[int]) -> Sequen
         )
         .join(RUN, RUN.c.id == ATTEMPT.c.run_id)
         .join(PROJECT, PROJECT.c.id == RUN.c.project_id)
-        .where(ATTEMPT.c.id.in_(attempt_ids), ATTEMPT.c.phase.in_([str(p) for p in ATTEMPT_TERMINAL]))
+        .where(ATTEMPT.c.id.in_(list(attempt_ids)), ATTEMPT.c.phase.in_([str(p) for p in ATTEMPT_TERMINAL]))
     ).all()
 
 
@@ -86,6 +91,12 @@ def owners(connection: Connection, backend: str, object_names: Sequence[str]) ->
         )
         found.update((row.object_name, row) for row in rows)
     return found
+
+
+def look_later(connection: Connection, attempt_ids: Sequence[int], at: float) -> None:
+    """Look at these again at `at`: what cannot be done now must not stand before what can."""
+    if attempt_ids:
+        connection.execute(update(ATTEMPT).where(ATTEMPT.c.id.in_(attempt_ids)).values(next_check_at=at))
 
 
 def mark_reaped(connection: Connection, attempt_ids: Sequence[int]) -> None:

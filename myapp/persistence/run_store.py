@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from sqlalchemy import Connection, Table, bindparam, func, insert, select, update
 
-from myapp.domain.runs.phases import ATTEMPT_LIVE, RUN_TERMINAL, TASK_TERMINAL, TaskPhase
+from myapp.domain.runs.phases import ATTEMPT_LIVE, TASK_TERMINAL, TaskPhase
 from myapp.models import (
     Allocation,
     Attempt,
@@ -154,7 +154,15 @@ def usage(connection: Connection, backend: str) -> dict[str, int]:
 
 
 def capacity(connection: Connection, backend: str) -> dict[str, int]:
-    return {r[0]: int(r[1]) for r in connection.execute(_CAPACITY, {"b_backend": backend})}
+    return _summed(connection.execute(_CAPACITY, {"b_backend": backend}))
+
+
+def _summed(rows: Iterable[Any]) -> dict[str, int]:
+    """Amounts by resource, over all flavors."""
+    found: dict[str, int] = {}
+    for resource, amount in rows:
+        found[resource] = found.get(resource, 0) + int(amount)
+    return found
 
 
 def lock_capacity(connection: Connection, backend: str) -> dict[str, int]:
@@ -165,7 +173,7 @@ def lock_capacity(connection: Connection, backend: str) -> dict[str, int]:
         .order_by(Flavor.name, Flavor.resource)
         .with_for_update()
     )
-    return {r[0]: int(r[1]) for r in rows}
+    return _summed(rows)
 
 
 def queued(connection: Connection, backend: str, limit: int) -> Sequence[Any]:
@@ -241,6 +249,16 @@ def ready(connection: Connection, run_id: int, now: float, limit: int) -> Sequen
     ).all()
 
 
+def settle_ready(connection: Connection, run_id: int, now: float) -> None:
+    """Ready tasks whose back-off is over and for which there is no room: the next end in the run promotes them, so
+    the sweep need not find them due again and again."""
+    connection.execute(
+        update(TASK)
+        .where(TASK.c.run_id == run_id, TASK.c.phase == str(TaskPhase.READY), TASK.c.next_check_at <= now)
+        .values(next_check_at=None)
+    )
+
+
 def tasks_in(connection: Connection, run_id: int, phases: Iterable[TaskPhase], limit: int) -> Sequence[Any]:
     return connection.execute(
         select(TASK.c.id, TASK.c.node_key, TASK.c.phase, TASK.c.version)
@@ -295,46 +313,19 @@ def note_run(connection: Connection, run_id: int, **columns: Any) -> None:
     connection.execute(update(RUN).where(RUN.c.id == run_id).values(**columns))
 
 
-def open_run_of(connection: Connection, run_id: int) -> bool:
-    return (
-        connection.execute(
-            select(RUN.c.id).where(RUN.c.id == run_id, RUN.c.phase.not_in([str(p) for p in RUN_TERMINAL]))
-        ).first()
-        is not None
-    )
-
-
-def carry_outputs(connection: Connection, run_id: int, carried: dict[str, int]) -> None:
-    """Copy the outputs of earlier task runs (`carried`: task key -> task_run id) to the same tasks of a new run."""
-    new_ids = dict(
-        connection.execute(
-            select(TASK.c.node_key, TASK.c.id).where(TASK.c.run_id == run_id, TASK.c.carried_from.is_not(None))
-        ).all()
-    )
-    target = {old: new_ids[key] for key, old in carried.items()}
-    old_ids = list(target)
-    for start in range(0, len(old_ids), IN_CHUNK):
-        rows = connection.execute(
-            select(OUTPUT).where(OUTPUT.c.task_run_id.in_(old_ids[start : start + IN_CHUNK]))
-        ).all()
-        if rows:
-            connection.execute(
-                insert(OUTPUT),
-                [
-                    {
-                        "run_id": run_id,
-                        "task_run_id": target[r.task_run_id],
-                        "attempt_id": r.attempt_id,
-                        "name": r.name,
-                        "kind": r.kind,
-                        "value": r.value,
-                        "path": r.path,
-                        "size": r.size,
-                        "media_type": r.media_type,
-                    }
-                    for r in rows
-                ],
-            )
+def carry_results(connection: Connection, run_id: int) -> None:
+    """Copy outputs and metrics of the task runs that a new run's tasks are carried from (`carried_from`)."""
+    models: tuple[type[Output] | type[Metric], ...] = (Output, Metric)
+    for model in models:
+        table = model.__table__
+        kept = [c.name for c in table.c if c.name not in ("id", "run_id", "task_run_id")]
+        source = (
+            select(TASK.c.run_id, TASK.c.id, *(table.c[name] for name in kept))
+            .join(table, table.c.task_run_id == TASK.c.carried_from)
+            .where(TASK.c.run_id == run_id)
+            .order_by(table.c.id)
+        )
+        connection.execute(insert(model).from_select(["run_id", "task_run_id", *kept], source))
 
 
 def hasten(connection: Connection, run_id: int, at: float) -> None:

@@ -59,7 +59,7 @@ class UnitOfWork:
         self.now = now
         self._locked: dict[int, int] = {}
         self._history: list[dict[str, Any]] = []
-        self._outbox: list[dict[str, Any]] = []
+        self._outbox: dict[tuple[Topic, str], dict[str, Any]] = {}
         self._rings: dict[tuple[Topic, str], None] = {}
         self._moved: dict[int, int] = {}
 
@@ -154,7 +154,7 @@ class UnitOfWork:
 
     def post(self, topic: Topic, key: int | str, *, ring: bool = True) -> None:
         """Write a durable doorbell; `ring=False` when this same process goes on to do the work itself."""
-        self._outbox.append({"topic": str(topic), "key": str(key), "created_at": self.now})
+        self._outbox[(topic, str(key))] = {"topic": str(topic), "key": str(key), "created_at": self.now}
         if ring:
             self._rings[(topic, str(key))] = None
 
@@ -172,7 +172,7 @@ class UnitOfWork:
             self.connection.execute(_INSERT_TRANSITION, self._history)
             self.connection.execute(_SET_EVENT_SEQ, [{"b_id": r, "b_seq": s} for r, s in self._moved.items()])
         if self._outbox:
-            self.connection.execute(_INSERT_OUTBOX, self._outbox)
+            self.connection.execute(_INSERT_OUTBOX, list(self._outbox.values()))
 
     def announce(self, bell: Bell) -> None:
         """Ring what the committed transaction asked for. A bell that fails is only late: nothing is raised."""

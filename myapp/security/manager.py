@@ -16,7 +16,7 @@ from myapp.security.tokens import lookup_hash
 SHORTEST_PASSWORD = 10
 
 
-class SecurityManager(FabSecurityManager):  # type: ignore[misc]
+class SecurityManager(FabSecurityManager):
     """Administrators manage users, roles and groups on FAB's pages; everything else uses `security.identity`."""
 
     userstatschartview = None
@@ -41,9 +41,6 @@ class SecurityManager(FabSecurityManager):  # type: ignore[misc]
     def create_limiter(self, app: Any) -> Any:
         return None
 
-    def create_jwt_manager(self, app: Any) -> Any:
-        return None
-
     def auth_user_db(self, username: str | None, password: str | None) -> Any:
         store = current_app.extensions["cube"].database
         found = authenticate(store, username or "", password or "")
@@ -58,11 +55,6 @@ class SecurityManager(FabSecurityManager):  # type: ignore[misc]
         g.user = self.get_user_by_id(identity.actor.user_id)
         g._api_key_user = True
         return g.user
-
-    @staticmethod
-    def before_request() -> None:
-        """FAB asks for `g.user` on every page; its look-up runs only when a page really uses it."""
-        FabSecurityManager.before_request()
 
 
 def check_password_strength(password: str) -> None:

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Context:
-    """`templates` and `slugs` cache what can never change: pinned template versions, and the slugs of projects."""
+    """`templates` and `slugs` cache what can never change: pinned template versions, and the slugs of projects.
+
+    `runtime_files`: framework -> the files laid beside its inline scripts (name -> text), so that they can import the
+    runtime library.
+    """
 
     database: Database
     frameworks: Mapping[str, Framework]
@@ -31,6 +35,7 @@ class Context:
     graphs: PipelineGraphs
     templates: dict[tuple[str, str], JobTemplateSpec] = field(default_factory=dict)
     slugs: dict[int, str] = field(default_factory=dict)
+    runtime_files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def workspace_of(self, project: str) -> str:
         """The project's folder for its people's files."""

@@ -1,8 +1,8 @@
 """Cron in a time zone: which moments a schedule is due.
 
 Around a change to or from daylight saving time: a time that does not exist that day is due when the clock has jumped;
-a time that occurs twice is due once, at the first, unless the hour is a wildcard (`*` or `*/n`): then every real hour
-counts.
+a time that occurs twice is due once, at the first. Unless the hour is a wildcard (`*` or `*/n`): then every real moment
+whose wall-clock time fits is due, and no other.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _moments(wall: datetime, zone: ZoneInfo, every_hour: bool) -> list[float]:
         return [first.timestamp()]
     back = first.astimezone(UTC).astimezone(zone).replace(tzinfo=None)
     if back != wall:  # it does not exist: the clock jumped over it
-        return [_end_of_gap(wall, zone)]
+        return [] if every_hour else [_end_of_gap(wall, zone)]
     return [first.timestamp(), second.timestamp()] if every_hour else [first.timestamp()]
 
 

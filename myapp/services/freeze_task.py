@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, Row, select
 
+from myapp.domain.capacity import check_fit
 from myapp.domain.conditions import Condition
 from myapp.domain.errors import CubeError, Invalid, invalid_document
 from myapp.domain.frameworks.topology import check_job, plan
@@ -19,6 +20,7 @@ from myapp.domain.template import JobTemplateSpec
 from myapp.domain.templating import make_context, references
 from myapp.models import JobTemplate, JobTemplateVersion
 from myapp.persistence import run_store
+from myapp.services.capacity import capacity_view
 from myapp.services.context import Context
 
 _RENDERED = ("args", "job", "env", "resources", "distributed", "environment")
@@ -37,13 +39,18 @@ class FrozenSpec:
 
 @dataclass(frozen=True)
 class FrozenTask:
-    """A task with everything its expressions may refer to. `spec()` raises CubeError when it cannot be rendered."""
+    """A task with everything its expressions may refer to. `spec()` raises CubeError when it cannot be rendered.
+
+    `open`: it holds expressions, so publishing could not yet tell whether what it asks for can ever fit.
+    """
 
     services: Context
     connection: Connection
     node: GraphTask
     context: dict[str, Any]
     inputs: tuple[str, ...]
+    backend: str
+    open: bool
 
     def spec(self) -> FrozenSpec:
         node = self.node
@@ -71,6 +78,10 @@ class FrozenTask:
             "grace": framework.stop.grace_s,
         }
         ranks = [rank.resources for rank in planned.ranks]
+        there = capacity_view(self.connection, self.backend) if self.open else None
+        problems = check_fit(ranks, there, field=f"tasks.{node.key}.resources", node=node.key) if there else []
+        if problems:
+            raise invalid_document(f"task {node.key} can never start", problems)
         return FrozenSpec(
             document=document,
             sha256=hashlib.sha256(orjson.dumps(document, option=orjson.OPT_SORT_KEYS)).hexdigest(),
@@ -82,13 +93,8 @@ class FrozenTask:
 
 def freeze_task(services: Context, connection: Connection, run: Row[Any], node: GraphTask) -> FrozenTask:
     """Gather what the task's expressions refer to: parameters, the run, and the outputs of the tasks they name."""
-    named = {
-        ref.task
-        for part in (*(getattr(node, name) for name in _RENDERED), *node.when)
-        if part
-        for ref in references(part)
-        if ref.task
-    }
+    found = [ref for name in _RENDERED if (part := getattr(node, name)) for ref in references(part)]
+    named = {ref.task for ref in found if ref.task}
     named |= {ref.task for text in node.when for ref in Condition.parse(text).references() if ref.task}
     tasks, inputs = _tasks(services, connection, run.id, sorted(named)) if named else ({}, ())
     project = services.slug(connection, run.project_id)
@@ -101,7 +107,7 @@ def freeze_task(services: Context, connection: Connection, run: Row[Any], node: 
         at=at,
         tasks=tasks,
     )
-    return FrozenTask(services, connection, node, context, inputs)
+    return FrozenTask(services, connection, node, context, inputs, run.backend, bool(found))
 
 
 def _tasks(

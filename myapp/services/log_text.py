@@ -9,7 +9,7 @@ _MAX_SEQUENCE = 4096        # an unfinished control sequence longer than this is
 # OSC, DCS, SOS, PM, APC: text up to BEL or ST, or the end of the line when it is never closed. Then CSI, then the rest.
 _SEQUENCE = re.compile(
     r"(?:\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"
-    r"|(?:\x1b\[|\x9b)(?P<csi>[0-?]*[ -/]*[@-~])?"
+    r"|(?:\x1b\[|\x9b)(?:(?P<csi>[0-?]*[ -/]*[@-~])|[0-?]*[ -/]*)"
     r"|\x1b[ -/]*[0-~]?"
 )
 _SGR = re.compile(r"\A[0-9;:]{0,64}m\Z")

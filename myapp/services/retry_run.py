@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 
 from myapp.domain.errors import Conflict, Invalid, NotFound, invalid_document
 from myapp.domain.params import resolve_params
 from myapp.domain.permissions import Actor, Permission
+from myapp.domain.pipelinegraph import PipelineGraph
 from myapp.domain.runs.phases import RUN_TERMINAL, TaskPhase
 from myapp.models import Project, Run, TaskRun
 from myapp.persistence.scope import TenantScope
@@ -29,7 +30,8 @@ def retry_run(
     idempotency_key: str | None = None,
     lenient: bool = False,
 ) -> Submitted:
-    """`failed` takes over the results of tasks that succeeded; `all` repeats everything, `params` over the old ones.
+    """`failed` takes over the results of tasks that succeeded after none that did not; `all` repeats everything, with
+    `params` over the old ones. A scheduled run's retry stands for the same moment.
 
     Raises NotFound, Forbidden, Invalid, Conflict (it has not ended, or nothing failed).
     """
@@ -58,15 +60,10 @@ def retry_run(
         graph = ctx.graphs.get(connection, row.pipeline_version_id)
         carried: dict[str, int] = {}
         if mode == "failed":
-            done = connection.execute(
-                select(TaskRun.node_key, TaskRun.id).where(
-                    TaskRun.run_id == run_id, TaskRun.phase == str(TaskPhase.SUCCEEDED)
-                )
-            ).all()
-            carried = {row.node_key: row.id for row in done}
-            if len(carried) == len(graph.tasks):
+            carried, again = _carried(connection, run_id, graph)
+            if not again:
                 raise Conflict(
-                    f"run {run_id}: every task has succeeded",
+                    f"run {run_id}: no task has failed or was stopped",
                     code="nothing_to_retry",
                     resolution="Use mode 'all' to run it again.",
                 )
@@ -90,6 +87,19 @@ def retry_run(
             queue=row.queue,
             idempotency_key=idempotency_key,
             retry_of=run_id,
+            scheduled_at=row.scheduled_at,
             carried=carried,
         ),
     )
+
+
+def _carried(connection: Connection, run_id: int, graph: PipelineGraph) -> tuple[dict[str, int], set[str]]:
+    """The task runs whose results are taken over, by task, and the tasks that run again: those that failed or were
+    stopped and all that come after one of them, whose results may rest on its failure."""
+    rows = connection.execute(select(TaskRun.node_key, TaskRun.id, TaskRun.phase).where(TaskRun.run_id == run_id)).all()
+    again = {row.node_key for row in rows if row.phase in (TaskPhase.FAILED, TaskPhase.STOPPED)}
+    for task in graph.tasks:  # in topological order
+        if any(key in again for key in task.upstream):
+            again.add(task.key)
+    done = {row.node_key: row.id for row in rows if row.phase == TaskPhase.SUCCEEDED and row.node_key not in again}
+    return done, again

@@ -222,7 +222,7 @@ def insert_run(unit: UnitOfWork, request: RunRequest) -> int:
         ],
     )
     if carried:
-        run_store.carry_outputs(unit.connection, run_id, dict(carried))
+        run_store.carry_results(unit.connection, run_id)
     unit.connection.execute(
         insert(Audit).values(
             at=unit.now,

@@ -180,7 +180,7 @@ class ArtifactStore:
             return Stored(path, os.stat(source, follow_symlinks=False).st_size, _media_type(path))
         skipped = Skipped()
         listing: list[tuple[str, int]] = []
-        for inner, size, absolute in _walk(Path(source), skipped):
+        for inner, size, absolute in list(_walk(Path(source), skipped)):
             self._remote.put_file(absolute, f"{path}/{inner}")
             listing.append((inner, size))
         self._remote.put_bytes(json.dumps(sorted(listing)).encode(), f"{path}{_MANIFEST}")

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -33,10 +34,16 @@ _PRELOAD = (
 )
 
 
-def preload() -> None:
-    """Import what the parts need, once, before forking. Opens no connection, starts no thread."""
+def preload(settings: Settings) -> None:
+    """Import and build what the parts share, once, before forking. Opens no connection, starts no thread."""
     for name in _PRELOAD:
         importlib.import_module(name)
+    from sqlalchemy.orm import configure_mappers
+
+    from myapp.catalog import load_catalog
+
+    configure_mappers()
+    load_catalog(settings.catalog)
 
 
 def run_web(settings: Settings) -> int:
@@ -51,10 +58,14 @@ def run_web(settings: Settings) -> int:
 
 def run_worker(settings: Settings) -> int:
     """Celery with threads. TERM: what it is answering is finished first (each answer is short), then it ends."""
+    from celery.platforms import SecurityWarning
+
     from myapp.composition import create_platform
     from myapp.tasks.celery_app import create_celery
 
-    celery = create_celery(create_platform(settings, durable=False))
+    # It warns of root, because its pickle serializer would be dangerous; ours takes JSON only.
+    warnings.filterwarnings("ignore", category=SecurityWarning)
+    celery = create_celery(create_platform(settings, durable=False).engine, settings.redis)
     worker: Any = celery.Worker(
         pool="threads",
         concurrency=settings.worker_threads,

@@ -61,9 +61,10 @@ class Supervisor:
         try:
             if self.redis_child:
                 self._start_redis()
-            parts.preload()
+            parts.preload(self.settings)
             gc.collect()
             gc.freeze()
+            process.trim_memory()
             if self.redis_child:
                 self._await_redis()
             prepared = self._prepare()

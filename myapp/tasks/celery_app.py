@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import structlog
 from celery import Celery
 from celery.signals import worker_ready
+from sqlalchemy.exc import DBAPIError
 
-from myapp.composition import Platform
 from myapp.controllers import work
+from myapp.controllers.engine import Engine
 
+log = structlog.get_logger(__name__)
 SWEEP_EVERY_S = 15.0
 SCHEDULES_EVERY_S = 5.0
 
@@ -62,14 +65,18 @@ def make_app(redis_url: str) -> Celery:
     return app
 
 
-def create_celery(platform: Platform) -> Celery:
-    """The application of a worker: its tasks look at rows with this platform's engine."""
-    app = make_app(platform.settings.redis)
-    engine = platform.engine
+def create_celery(engine: Engine, redis_url: str) -> Celery:
+    """The application of a worker: its tasks look at rows with this engine."""
+    app = make_app(redis_url)
 
     def task(name: str, step: Callable[..., object]) -> None:
         def run(*args: str) -> None:
-            step(engine, *args)
+            try:
+                step(engine, *args)
+            except DBAPIError as error:
+                log.warning("the database did not answer; the sweep looks again", task=name, error=str(error)[:300])
+            except Exception:
+                log.exception("a step failed; the sweep looks again", task=name, args=args)
 
         app.task(run, name=name, ignore_result=True)
 

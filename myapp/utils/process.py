@@ -9,6 +9,7 @@ import sys
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
+_M_ARENA_MAX = -8
 
 
 def die_with_parent(parent: int, signum: signal.Signals = signal.SIGKILL) -> None:
@@ -21,6 +22,16 @@ def die_with_parent(parent: int, signum: signal.Signals = signal.SIGKILL) -> Non
 def set_name(name: str) -> None:
     """The name that `ps`, `top` and `/proc/<pid>/comm` show: at most 15 bytes."""
     _prctl(_PR_SET_NAME, name.encode()[:15])
+
+
+def trim_memory() -> None:
+    """Give free heap pages back, and keep the heaps of later threads few: for a process about to fork its workers."""
+    if sys.platform != "linux":
+        return
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt") and hasattr(libc, "malloc_trim"):    # glibc's
+        libc.mallopt(_M_ARENA_MAX, 2)
+        libc.malloc_trim(0)
 
 
 def _prctl(option: int, value: int | bytes) -> None:

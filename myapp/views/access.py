@@ -35,6 +35,7 @@ _FAB_ADMIN_PAGES = ("list", "show", "add", "edit", "delete", "action", "action_p
 FAB_ROUTES: dict[str, Permission] = {
     "appbuilder.static": Permission.PUBLIC,
     "static": Permission.PUBLIC,
+    "LocaleView.index": Permission.SELF,
     "UtilView.back": Permission.SELF,
     "UserInfoEditView.this_form_get": Permission.SELF,  # has_access
     "UserInfoEditView.this_form_post": Permission.SELF,  # has_access

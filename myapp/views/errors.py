@@ -74,13 +74,13 @@ def on_exception(error: Exception) -> Response:
         return _reply(503, body, {"Retry-After": str(_RETRY_S)})
     incident = secrets.token_hex(6)
     log.error("incident %s: %s %s", incident, request.method, request.path, exc_info=error)
-    body = {
+    failure: dict[str, Any] = {
         "code": "internal_error",
         "message": "something went wrong in the platform",
         "detail": {"incident": incident},
         "resolution": f"Tell an administrator the incident number {incident}: the log has the cause.",
     }
-    return _reply(500, body, {})
+    return _reply(500, failure, {})
 
 
 def _unavailable(error: Exception) -> str | None:

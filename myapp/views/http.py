@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 from flask import Blueprint, Response, g, request
 from pydantic import BaseModel
+from werkzeug.wrappers import Response as BaseResponse
 
 from myapp.domain.errors import CubeError
 from myapp.domain.permissions import Actor, Permission
@@ -111,7 +112,7 @@ def route(blueprint: Blueprint, rule: str, **declaration: Any) -> Callable[[Hand
         declared = Route(**declaration)
 
         @functools.wraps(handler)
-        def view(**path: Any) -> Response:
+        def view(**path: Any) -> BaseResponse:
             call = Call(current_actor(), web().context, parse_query(declared.query, request.args), _body(declared))
             try:
                 return respond(handler(call, **path))
@@ -150,8 +151,8 @@ def current_actor() -> Actor:
     )
 
 
-def respond(value: Any) -> Response:
-    if isinstance(value, Response):
+def respond(value: Any) -> BaseResponse:
+    if isinstance(value, BaseResponse):
         return value
     answer = value if isinstance(value, Answer) else Answer(value)
     if answer.status == 204:

@@ -117,7 +117,7 @@ def _schemas(routes: Iterable[Route]) -> tuple[dict[type[BaseModel], dict[str, A
                 replies[reply] = None
     wanted = [*((m, "validation") for m in bodies), *((m, "serialization") for m in replies)]
     refs, definitions = models_json_schema(wanted, ref_template=_REF)  # type: ignore[arg-type]
-    by_model = {model: schema for (model, _), schema in refs.items()}
+    by_model: dict[Any, dict[str, Any]] = {model: schema for (model, _), schema in refs.items()}
     return by_model, definitions.get("$defs", {})
 
 

@@ -57,16 +57,16 @@ def _download(found: Artifact) -> Response:
     }
     if found.kind == "folder":
         body = () if request.method == "HEAD" else found.blocks()
-        return Response(body, mimetype=kind, headers=headers, direct_passthrough=True)
+        return Response(body, mimetype=kind, headers=headers)
     file = found.open()
-    response = Response(_blocks(file), mimetype=kind, headers=headers, direct_passthrough=True)
+    response = Response(_blocks(file), mimetype=kind, headers=headers)
     response.content_length = found.size
     response.call_on_close(file.close)
     if request.method == "HEAD":
         file.close()
         return response
     if "Range" in request.headers and file.seekable():
-        response.response = _Seekable(file)  # type: ignore[assignment]
+        response.response = _Seekable(file)
         response.make_conditional(request.environ, accept_ranges=True, complete_length=found.size)
     else:
         response.headers["Accept-Ranges"] = "bytes"

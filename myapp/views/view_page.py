@@ -43,7 +43,7 @@ def page(template: str, status: int = 200, **values: Any) -> Response:
     return Response(html, status=status, mimetype="text/html")
 
 
-class HomeView(IndexView):  # type: ignore[misc]
+class HomeView(IndexView):
     """The list of runs."""
 
     @expose("/")
@@ -53,7 +53,7 @@ class HomeView(IndexView):  # type: ignore[misc]
     declare(index, _HOME)
 
 
-class SignInView(AuthDBView):  # type: ignore[misc]
+class SignInView(AuthDBView):
     """Our form on FAB's place: rate limited together with the API, and a new session for whoever comes in."""
 
     @expose("/login/", methods=["GET", "POST"])

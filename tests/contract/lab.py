@@ -139,12 +139,12 @@ def local_lab(root: Path, sandbox: Any = "none", **settings: Any) -> Lab:
 def marked_processes(uid: str) -> list[int]:
     """Living processes whose environment carries the job's mark."""
     found = []
-    for entry in os.listdir("/proc"):
+    for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if entry.isdigit() and f"CUBE_JOB_UID={uid}\0".encode() in Path(f"/proc/{entry}/environ").read_bytes():
-                state = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[0]
+            if f"CUBE_JOB_UID={uid}\0".encode() in (entry / "environ").read_bytes():
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
                 if state not in "ZX":
-                    found.append(int(entry))
+                    found.append(int(entry.name))
         except OSError:
             continue
     return found

@@ -109,7 +109,8 @@ def test_a_replaced_folder_is_not_followed(out: Path, tmp_path: Path, folder: st
 def test_metrics(out: Path) -> None:
     lines = [
         '{"name": "loss", "value": 1, "step": 3, "at": 12.5}', "", '{"name": "val/acc", "value": 0.5}', "nonsense",
-        '{"name": "x", "value": "NaN"}', '{"name": "x"}', '[1]', '{"name": "x", "value": true}', '{"name": 3, "value": 1}',
+        '{"name": "x", "value": "NaN"}', '{"name": "x"}', '[1]', '{"name": "x", "value": true}',
+        '{"name": 3, "value": 1}',
     ]
     (out / "metrics.jsonl").write_text("\n".join(lines))
     os.utime(out / "metrics.jsonl", (100, 100))

@@ -41,9 +41,8 @@ def index(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture(params=["none", "bwrap"])
 def lab(request: pytest.FixtureRequest, tmp_path: Path, index: Path) -> Iterator[Lab]:
-    if request.param == "bwrap":
-        if reason := sandbox.probe().reason:
-            pytest.skip(reason)
+    if request.param == "bwrap" and (reason := sandbox.probe().reason):
+        pytest.skip(reason)
     lab = local_lab(tmp_path, request.param)
     yield lab
     lab.close()
@@ -161,7 +160,8 @@ def test_a_named_interpreter(tmp_path: Path) -> None:
     "requirement",
     [
         "--index-url=http://evil", "-e .", "-r /etc/passwd", ".", "/tmp/x", "../x", "x @ http://evil/x.whl",
-        "x @ file:///etc", "git+https://evil/x", "x; os_system('x')", "", "x\n--index-url http://evil", "a b", "x" * 5000 + "!",
+        "x @ file:///etc", "git+https://evil/x", "x; os_system('x')", "", "x\n--index-url http://evil", "a b",
+        "x" * 5000 + "!",
     ],
 )
 def test_refused_requirements(requirement: str) -> None:

@@ -27,13 +27,20 @@ from myapp.domain.naming import (
 LABEL = re.compile(r"[a-z][a-z0-9-]{0,61}[a-z0-9]")
 
 
-@pytest.mark.parametrize("check, good, bad", [
-    (check_slug, ["ab", "vision-2", "a" * 32], ["a", "", "2a", "A", "a-", "a_b", "a" * 33, "a/b", "ab\n", None, 3]),
-    (check_name, ["a", "9", "a.b_c-d", "a" * 63], ["", "-a", "a.", "a..b", "../x", "A", "a" * 64, "a\0", "a b", ["a"]]),
-    (check_key, ["a", "train_model-2", "a" * 63], ["", "9a", "a.b", "a-", "_a", "a" * 64, "a\n", "ä"]),
-    (check_identifier, ["x", "Seed_2", "x" * 63], ["", "_x", "__class__", "2x", "a-b", "a.b", "x" * 64]),
-    (check_env_name, ["A", "_A", "PATH_2"], ["", "2A", "A-B", "A=B", "A\0", "A" * 129]),
-])
+@pytest.mark.parametrize(
+    ("check", "good", "bad"),
+    [
+        (check_slug, ["ab", "vision-2", "a" * 32], ["a", "", "2a", "A", "a-", "a_b", "a" * 33, "a/b", "ab\n", None, 3]),
+        (
+            check_name,
+            ["a", "9", "a.b_c-d", "a" * 63],
+            ["", "-a", "a.", "a..b", "../x", "A", "a" * 64, "a\0", "a b", ["a"]],
+        ),
+        (check_key, ["a", "train_model-2", "a" * 63], ["", "9a", "a.b", "a-", "_a", "a" * 64, "a\n", "ä"]),
+        (check_identifier, ["x", "Seed_2", "x" * 63], ["", "_x", "__class__", "2x", "a-b", "a.b", "x" * 64]),
+        (check_env_name, ["A", "_A", "PATH_2"], ["", "2A", "A-B", "A=B", "A\0", "A" * 129]),
+    ],
+)
 def test_alphabets(check: object, good: list[object], bad: list[object]) -> None:
     assert callable(check)
     for value in good:
@@ -54,9 +61,15 @@ def test_slugify_gives_a_slug_for_any_text_and_keeps_slugs(text: str) -> None:
     assert slugify(slug) == slug
 
 
-@pytest.mark.parametrize("text, slug", [
-    ("Vision Team", "vision-team"), ("  Ünïcode!! ", "unicode"), ("2024 plan", "p-2024-plan"), ("a__b", "a-b"),
-])
+@pytest.mark.parametrize(
+    ("text", "slug"),
+    [
+        ("Vision Team", "vision-team"),
+        ("  Ünïcode!! ", "unicode"),
+        ("2024 plan", "p-2024-plan"),
+        ("a__b", "a-b"),
+    ],
+)
 def test_slugify_stays_readable(text: str, slug: str) -> None:
     assert slugify(text) == slug
 
@@ -92,10 +105,17 @@ def test_object_name_refuses_a_negative_id() -> None:
         object_name("a", "b", -1)
 
 
-@pytest.mark.parametrize("word, known, close", [
-    ("scrpt", ["script", "args"], "script"), ("Script", ["script"], "script"), ("zzz", ["script"], None),
-    ("lod", ["load", "split"], "load"), ("", ["a"], None), ("x" * 500, ["x"], None),
-])
+@pytest.mark.parametrize(
+    ("word", "known", "close"),
+    [
+        ("scrpt", ["script", "args"], "script"),
+        ("Script", ["script"], "script"),
+        ("zzz", ["script"], None),
+        ("lod", ["load", "split"], "load"),
+        ("", ["a"], None),
+        ("x" * 500, ["x"], None),
+    ],
+)
 def test_nearest(word: str, known: list[str], close: str | None) -> None:
     assert nearest(word, known) == close
 

@@ -21,7 +21,8 @@ spec:
   parallelism: 10
   timeout: 2h
   priority: normal
-  schedule: {cron: "0 2 * * *", timezone: Europe/Berlin, catchup: latest, maxActiveRuns: 1, paused: false, params: {seed: 3}}
+  schedule:
+    {cron: "0 2 * * *", timezone: Europe/Berlin, catchup: latest, maxActiveRuns: 1, paused: false, params: {seed: 3}}
   defaults: {retry: {limit: 1}, timeout: 10m, resources: {cpu: 1}, env: {A: 1}}
   tasks:
     - name: load
@@ -45,8 +46,12 @@ spec:
 
 
 def document(**spec: Any) -> dict[str, Any]:
-    return {"apiVersion": "cube-studio.io/v1alpha1", "kind": "Pipeline", "metadata": {"name": "p"},
-            "spec": {"tasks": [{"name": "a", "template": "shell", "args": {"command": "true"}}], **spec}}
+    return {
+        "apiVersion": "cube-studio.io/v1alpha1",
+        "kind": "Pipeline",
+        "metadata": {"name": "p"},
+        "spec": {"tasks": [{"name": "a", "template": "shell", "args": {"command": "true"}}], **spec},
+    }
 
 
 def problems_of(doc: Any) -> list[Any]:
@@ -83,23 +88,35 @@ def task(**fields: Any) -> dict[str, Any]:
     return {"tasks": [{"name": "a", "template": "shell"}, {"name": "b", "template": "shell", **fields}]}
 
 
-@pytest.mark.parametrize("spec, code, field, node", [
-    ({"tasks": []}, "bad_length", "spec.tasks", None), ({"tasks": {}}, "wrong_type", "spec.tasks", None),
-    ({"task": []}, "unknown_field", "spec.task", None), (task(dependson=["a"]), "unknown_field", "spec.tasks[1].dependson", "b"),
-    (task(dependsOn="a"), "wrong_type", "spec.tasks[1].dependsOn", "b"), (task(dependsOn=[1]), "wrong_type", "spec.tasks[1].dependsOn[0]", "b"),
-    (task(trigger="all_suceeded"), "not_allowed", "spec.tasks[1].trigger", "b"), (task(when="x == 1"), "wrong_type", "spec.tasks[1].when", "b"),
-    (task(skip="no"), "wrong_type", "spec.tasks[1].skip", "b"), (task(timeout="x"), "bad_quantity", "spec.tasks[1].timeout", "b"),
-    (task(position={"z": 1}), "unknown_field", "spec.tasks[1].position.z", "b"), (task(args=[1]), "wrong_type", "spec.tasks[1].args", "b"),
-    ({"parallelism": 0}, "out_of_range", "spec.parallelism", None), ({"priority": "max"}, "not_allowed", "spec.priority", None),
-    ({"schedule": {}}, "missing_field", "spec.schedule.cron", None), ({"schedule": {"cron": ""}}, "bad_length", "spec.schedule.cron", None),
-    ({"schedule": {"cron": "* * * * *", "catchup": "some"}}, "not_allowed", "spec.schedule.catchup", None),
-    ({"schedule": {"cron": "* * * * *", "params": {"x": 1}}}, "unknown_param", "spec.schedule.params.x", None),
-    ({"params": [{"name": "x", "type": "integer"}]}, "not_allowed", "spec.params[0].type", None),
-    ({"params": [{"name": "x", "type": "int", "default": "a"}]}, "wrong_type", "spec.params[0].default", None),
-    ({"params": [{"name": "x"}, {"name": "x"}]}, "duplicate_name", "spec.params[1].name", None),
-    ({"params": [{"type": "int"}]}, "missing_field", "spec.params[0].name", None),
-    ({"defaults": {"args": {}}}, "unknown_field", "spec.defaults.args", None), ({"tasks": ["a"]}, "wrong_type", "spec.tasks[0]", None),
-])
+@pytest.mark.parametrize(
+    ("spec", "code", "field", "node"),
+    [
+        ({"tasks": []}, "bad_length", "spec.tasks", None),
+        ({"tasks": {}}, "wrong_type", "spec.tasks", None),
+        ({"task": []}, "unknown_field", "spec.task", None),
+        (task(dependson=["a"]), "unknown_field", "spec.tasks[1].dependson", "b"),
+        (task(dependsOn="a"), "wrong_type", "spec.tasks[1].dependsOn", "b"),
+        (task(dependsOn=[1]), "wrong_type", "spec.tasks[1].dependsOn[0]", "b"),
+        (task(trigger="all_suceeded"), "not_allowed", "spec.tasks[1].trigger", "b"),
+        (task(when="x == 1"), "wrong_type", "spec.tasks[1].when", "b"),
+        (task(skip="no"), "wrong_type", "spec.tasks[1].skip", "b"),
+        (task(timeout="x"), "bad_quantity", "spec.tasks[1].timeout", "b"),
+        (task(position={"z": 1}), "unknown_field", "spec.tasks[1].position.z", "b"),
+        (task(args=[1]), "wrong_type", "spec.tasks[1].args", "b"),
+        ({"parallelism": 0}, "out_of_range", "spec.parallelism", None),
+        ({"priority": "max"}, "not_allowed", "spec.priority", None),
+        ({"schedule": {}}, "missing_field", "spec.schedule.cron", None),
+        ({"schedule": {"cron": ""}}, "bad_length", "spec.schedule.cron", None),
+        ({"schedule": {"cron": "* * * * *", "catchup": "some"}}, "not_allowed", "spec.schedule.catchup", None),
+        ({"schedule": {"cron": "* * * * *", "params": {"x": 1}}}, "unknown_param", "spec.schedule.params.x", None),
+        ({"params": [{"name": "x", "type": "integer"}]}, "not_allowed", "spec.params[0].type", None),
+        ({"params": [{"name": "x", "type": "int", "default": "a"}]}, "wrong_type", "spec.params[0].default", None),
+        ({"params": [{"name": "x"}, {"name": "x"}]}, "duplicate_name", "spec.params[1].name", None),
+        ({"params": [{"type": "int"}]}, "missing_field", "spec.params[0].name", None),
+        ({"defaults": {"args": {}}}, "unknown_field", "spec.defaults.args", None),
+        ({"tasks": ["a"]}, "wrong_type", "spec.tasks[0]", None),
+    ],
+)
 def test_each_mistake_names_field_and_node(spec: dict[str, Any], code: str, field: str, node: str | None) -> None:
     assert [(p.code, p.field, p.node) for p in problems_of(document(**spec))] == [(code, field, node)]
 
@@ -124,10 +141,16 @@ def test_many_mistakes_are_bounded() -> None:
     assert len(found) == 1000
 
 
-@pytest.mark.parametrize("doc, kind, remedy", [
-    ({"kind": "Pipeline"}, "Pipeline", None), ({"kind": "Pipline"}, None, "did you mean 'Pipeline'?"), ({"kind": 3}, None, None), ([], None, None),
-    ({}, None, None),
-])
+@pytest.mark.parametrize(
+    ("doc", "kind", "remedy"),
+    [
+        ({"kind": "Pipeline"}, "Pipeline", None),
+        ({"kind": "Pipline"}, None, "did you mean 'Pipeline'?"),
+        ({"kind": 3}, None, None),
+        ([], None, None),
+        ({}, None, None),
+    ],
+)
 def test_kind_of(doc: Any, kind: str | None, remedy: str | None) -> None:
     got, problems = kind_of(doc)
     assert got == kind

@@ -16,13 +16,24 @@ from myapp.domain.templating import make_context
 
 def document(**spec: Any) -> dict[str, Any]:
     return {
-        "apiVersion": "cube-studio.io/v1alpha1", "kind": "JobTemplate", "metadata": {"name": "t", "category": "training"},
+        "apiVersion": "cube-studio.io/v1alpha1",
+        "kind": "JobTemplate",
+        "metadata": {"name": "t", "category": "training"},
         "spec": {
-            "args": [{"name": "script", "type": "text", "language": "python", "required": True}, {"name": "n", "type": "int", "default": 1, "min": 0},
-                     {"name": "reqs", "type": "list"}],
-            "framework": "python", "job": {"script": "{{ args.script }}", "environment": {"requirements": "{{ args.reqs }}"},
-                                           "args": ["--n", "{{ args.n }}"]},
-            "resources": {"cpu": 1, "memory": "512Mi"}, "outputs": [{"name": "accuracy", "type": "float"}], **spec,
+            "args": [
+                {"name": "script", "type": "text", "language": "python", "required": True},
+                {"name": "n", "type": "int", "default": 1, "min": 0},
+                {"name": "reqs", "type": "list"},
+            ],
+            "framework": "python",
+            "job": {
+                "script": "{{ args.script }}",
+                "environment": {"requirements": "{{ args.reqs }}"},
+                "args": ["--n", "{{ args.n }}"],
+            },
+            "resources": {"cpu": 1, "memory": "512Mi"},
+            "outputs": [{"name": "accuracy", "type": "float"}],
+            **spec,
         },
     }
 
@@ -40,22 +51,34 @@ def test_a_good_template() -> None:
     assert parsed.spec.args[0].language == "python"
 
 
-@pytest.mark.parametrize("spec, code, field", [
-    ({"job": {}}, "command_or_script", "spec.job"), ({"job": {"script": "x", "command": ["y"]}}, "command_or_script", "spec.job.script"),
-    ({"job": {"script": "{{ args.scrpt }}"}}, "unknown_reference", "spec.job.script"),
-    ({"job": {"script": "{{ params.x }}"}}, "unknown_reference", "spec.job.script"),
-    ({"job": {"script": "x", "env": {"A": "{{ tasks.a.phase }}"}}}, "unknown_reference", "spec.job.env.A"),
-    ({"job": {"script": "x", "comand": 1}}, "unknown_field", "spec.job.comand"),
-    ({"job": {"script": "x", "framework": "shell"}}, "conflict", "spec.job.framework"),
-    ({"job": {"scriptFile": "../main.py"}}, "bad_path", "spec.job.scriptFile"),
-    ({"job": {"scriptFile": "main.py"}, "files": {"other.py": ""}}, "missing_file", "spec.job.scriptFile"),
-    ({"job": []}, "wrong_type", "spec.job"), ({"resources": {"cpu": "x"}}, "bad_quantity", "spec.resources.cpu"),
-    ({"resources": {"cpu": "{{ args.none }}"}}, "unknown_reference", "spec.resources.cpu"),
-    ({"outputs": [{"name": "a"}, {"name": "a"}]}, "duplicate_name", "spec.outputs[1].name"), ({"outputs": [{"name": "a/b"}]}, "bad_name", "spec.outputs[0].name"),
-    ({"outputs": [{"name": "a", "type": "number"}]}, "not_allowed", "spec.outputs[0].type"), ({"files": {"args.json": ""}}, "bad_path", "spec.files"),
-    ({"args": [{"name": "script", "type": "txt"}]}, "not_allowed", "spec.args[0].type"), ({"framework": 3}, "wrong_type", "spec.framework"),
-    ({"args": [{"name": "script"}, {"name": "n"}, {"name": "reqs"}, {"name": "script"}]}, "duplicate_name", "spec.args[3].name"),
-])
+@pytest.mark.parametrize(
+    ("spec", "code", "field"),
+    [
+        ({"job": {}}, "command_or_script", "spec.job"),
+        ({"job": {"script": "x", "command": ["y"]}}, "command_or_script", "spec.job.script"),
+        ({"job": {"script": "{{ args.scrpt }}"}}, "unknown_reference", "spec.job.script"),
+        ({"job": {"script": "{{ params.x }}"}}, "unknown_reference", "spec.job.script"),
+        ({"job": {"script": "x", "env": {"A": "{{ tasks.a.phase }}"}}}, "unknown_reference", "spec.job.env.A"),
+        ({"job": {"script": "x", "comand": 1}}, "unknown_field", "spec.job.comand"),
+        ({"job": {"script": "x", "framework": "shell"}}, "conflict", "spec.job.framework"),
+        ({"job": {"scriptFile": "../main.py"}}, "bad_path", "spec.job.scriptFile"),
+        ({"job": {"scriptFile": "main.py"}, "files": {"other.py": ""}}, "missing_file", "spec.job.scriptFile"),
+        ({"job": []}, "wrong_type", "spec.job"),
+        ({"resources": {"cpu": "x"}}, "bad_quantity", "spec.resources.cpu"),
+        ({"resources": {"cpu": "{{ args.none }}"}}, "unknown_reference", "spec.resources.cpu"),
+        ({"outputs": [{"name": "a"}, {"name": "a"}]}, "duplicate_name", "spec.outputs[1].name"),
+        ({"outputs": [{"name": "a/b"}]}, "bad_name", "spec.outputs[0].name"),
+        ({"outputs": [{"name": "a", "type": "number"}]}, "not_allowed", "spec.outputs[0].type"),
+        ({"files": {"args.json": ""}}, "bad_path", "spec.files"),
+        ({"args": [{"name": "script", "type": "txt"}]}, "not_allowed", "spec.args[0].type"),
+        ({"framework": 3}, "wrong_type", "spec.framework"),
+        (
+            {"args": [{"name": "script"}, {"name": "n"}, {"name": "reqs"}, {"name": "script"}]},
+            "duplicate_name",
+            "spec.args[3].name",
+        ),
+    ],
+)
 def test_each_mistake_names_its_field(spec: dict[str, Any], code: str, field: str) -> None:
     parsed, problems = parse_template(document(**spec))
     assert parsed is None
@@ -69,11 +92,19 @@ def test_arguments_before_and_after_rendering() -> None:
     _, problems = check_rendered_args(args, {"script": "x", "n": "3"}, where="w", node="a")
     assert [(p.code, p.field, p.node) for p in problems] == [("wrong_type", "w.n", "a")]
     _, problems = validate_args(args, {"scrpt": "x", "n": -1}, where="w", node="a")
-    assert {(p.code, p.field) for p in problems} == {("unknown_param", "w.scrpt"), ("missing_param", "w.script"), ("out_of_range", "w.n")}
+    assert {(p.code, p.field) for p in problems} == {
+        ("unknown_param", "w.scrpt"),
+        ("missing_param", "w.script"),
+        ("out_of_range", "w.n"),
+    }
 
 
-CONTEXT = make_context(params={"seed": 3, "cpu": "2", "none": None}, run={"id": 1}, creator="ada",
-                       tasks={"load": {"phase": "succeeded", "outputs": {"rows": 10}}})
+CONTEXT = make_context(
+    params={"seed": 3, "cpu": "2", "none": None},
+    run={"id": 1},
+    creator="ada",
+    tasks={"load": {"phase": "succeeded", "outputs": {"rows": 10}}},
+)
 
 
 def rendered(task: GraphTask, parsed: JobTemplateDoc | None = None) -> RenderedTask:
@@ -84,8 +115,15 @@ def rendered(task: GraphTask, parsed: JobTemplateDoc | None = None) -> RenderedT
 
 
 def test_a_template_task_renders_to_a_job() -> None:
-    task = GraphTask("a", template="t", args={"script": "print('{{ params.seed }}')", "n": "{{ tasks.load.outputs.rows }}"},
-                     resources={"cpu": "{{ params.cpu }}"}, env={"BY": "{{ creator }}"}, retry=Retry(2, 1.0, 9.0), timeout=60.0)
+    task = GraphTask(
+        "a",
+        template="t",
+        args={"script": "print('{{ params.seed }}')", "n": "{{ tasks.load.outputs.rows }}"},
+        resources={"cpu": "{{ params.cpu }}"},
+        env={"BY": "{{ creator }}"},
+        retry=Retry(2, 1.0, 9.0),
+        timeout=60.0,
+    )
     result = rendered(task, template())
     spec = result.spec
     assert (spec.framework, spec.script, spec.args) == ("python", "print('3')", ["--n", "10"])
@@ -115,8 +153,21 @@ def test_what_a_value_brings_along_is_not_rendered_again() -> None:
 
 
 def test_an_inline_job_renders_too() -> None:
-    job = {"framework": "pytorch", "command": ["python", "t.py", "{{ params.seed }}"], "resources": {"memory": "1Gi"}, "env": {"A": "{{ run.id }}"}}
-    spec = rendered(GraphTask("a", job=job, resources={"cpu": 2}, distributed={"type": "ddp", "workers": "{{ params.seed }}"}, env={"B": "x"})).spec
+    job = {
+        "framework": "pytorch",
+        "command": ["python", "t.py", "{{ params.seed }}"],
+        "resources": {"memory": "1Gi"},
+        "env": {"A": "{{ run.id }}"},
+    }
+    spec = rendered(
+        GraphTask(
+            "a",
+            job=job,
+            resources={"cpu": 2},
+            distributed={"type": "ddp", "workers": "{{ params.seed }}"},
+            env={"B": "x"},
+        )
+    ).spec
     assert spec.command == ["python", "t.py", "3"]
     assert spec.env == {"A": "1", "B": "x"}
     assert spec.distributed is not None
@@ -124,13 +175,19 @@ def test_an_inline_job_renders_too() -> None:
     assert (spec.resources.cpu, spec.resources.memory) == (2000, 2**30)
 
 
-@pytest.mark.parametrize("task, field", [
-    (GraphTask("a", template="t", args={"script": "{{ params.gone }}"}), "tasks.a.args.script"),
-    (GraphTask("a", template="t", args={"script": "x", "n": "{{ creator }}"}), "tasks.a.args.n"),
-    (GraphTask("a", template="t", args={"script": "{{ params.none }}"}), "tasks.a.args.script"),
-    (GraphTask("a", template="t", args={"script": "x"}, resources={"cpu": "{{ creator }}"}), "tasks.a.resources.cpu"),
-    (GraphTask("a", template="t", args={"script": "x", "reqs": ["-r x"]}), "tasks.a.environment.requirements[0]"),
-])
+@pytest.mark.parametrize(
+    ("task", "field"),
+    [
+        (GraphTask("a", template="t", args={"script": "{{ params.gone }}"}), "tasks.a.args.script"),
+        (GraphTask("a", template="t", args={"script": "x", "n": "{{ creator }}"}), "tasks.a.args.n"),
+        (GraphTask("a", template="t", args={"script": "{{ params.none }}"}), "tasks.a.args.script"),
+        (
+            GraphTask("a", template="t", args={"script": "x"}, resources={"cpu": "{{ creator }}"}),
+            "tasks.a.resources.cpu",
+        ),
+        (GraphTask("a", template="t", args={"script": "x", "reqs": ["-r x"]}), "tasks.a.environment.requirements[0]"),
+    ],
+)
 def test_what_only_shows_when_rendered_names_the_task(task: GraphTask, field: str) -> None:
     result, problems = render_task(task, template().spec, CONTEXT)
     assert result is None

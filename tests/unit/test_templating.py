@@ -23,23 +23,43 @@ from myapp.domain.templating import (
 
 CONTEXT = make_context(
     params={"seed": 3, "rate": 0.5, "flag": True, "items": [1, "a"], "none": None, "text": "{{ params.seed }}"},
-    run={"id": 7, "name": "digits-7", "project": "public", "attempt": 1}, creator="ada", workspace="/ws",
+    run={"id": 7, "name": "digits-7", "project": "public", "attempt": 1},
+    creator="ada",
+    workspace="/ws",
     at=datetime(2024, 3, 1, 12, 30, 15, tzinfo=UTC),
     tasks={"train-a": {"phase": "succeeded", "outputs": {"accuracy": 0.97}}},
 )
 VOCABULARY = pipeline_vocabulary(frozenset(CONTEXT["params"]))
 
 
-@pytest.mark.parametrize("text, result", [
-    ("{{ params.seed }}", 3), ("{{params.rate}}", 0.5), ("{{ params.flag }}", True), ("{{ params.items }}", [1, "a"]),
-    ("{{ params.none }}", None), ("seed={{ params.seed }}", "seed=3"), ("{{ params.flag }}!", "true!"),
-    ("[{{ params.none }}]", "[]"), ("{{ params.items }} ", '[1,"a"] '), ("{{ tasks.train-a.outputs.accuracy }}", 0.97),
-    ("{{ tasks.train-a.phase }}", "succeeded"), ("{{ run.id }}/{{ run.name }}", "7/digits-7"), ("{{ creator }}", "ada"),
-    ("{{ date.today }} {{ date.yesterday }}", "2024-03-01 2024-02-29"), ("{{ date.now }}", "2024-03-01T12:30:15+00:00"),
-    ("{{ run.scheduled_at }}", "2024-03-01T12:30:15+00:00"), ("{{{{ x }}", "{{ x }}"), ("{{{{{{{{", "{{{{"),
-    ("{% if x %} }} ${{{{y}}", "{% if x %} }} ${{y}}"), ("plain", "plain"), ("", ""),
-    ("{{ params.text }}", "{{ params.seed }}"), ("a {{ params.text }}", "a {{ params.seed }}"),
-])
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("{{ params.seed }}", 3),
+        ("{{params.rate}}", 0.5),
+        ("{{ params.flag }}", True),
+        ("{{ params.items }}", [1, "a"]),
+        ("{{ params.none }}", None),
+        ("seed={{ params.seed }}", "seed=3"),
+        ("{{ params.flag }}!", "true!"),
+        ("[{{ params.none }}]", "[]"),
+        ("{{ params.items }} ", '[1,"a"] '),
+        ("{{ tasks.train-a.outputs.accuracy }}", 0.97),
+        ("{{ tasks.train-a.phase }}", "succeeded"),
+        ("{{ run.id }}/{{ run.name }}", "7/digits-7"),
+        ("{{ creator }}", "ada"),
+        ("{{ date.today }} {{ date.yesterday }}", "2024-03-01 2024-02-29"),
+        ("{{ date.now }}", "2024-03-01T12:30:15+00:00"),
+        ("{{ run.scheduled_at }}", "2024-03-01T12:30:15+00:00"),
+        ("{{{{ x }}", "{{ x }}"),
+        ("{{{{{{{{", "{{{{"),
+        ("{% if x %} }} ${{{{y}}", "{% if x %} }} ${{y}}"),
+        ("plain", "plain"),
+        ("", ""),
+        ("{{ params.text }}", "{{ params.seed }}"),
+        ("a {{ params.text }}", "a {{ params.seed }}"),
+    ],
+)
 def test_render(text: str, result: Any) -> None:
     got = render(text, CONTEXT)
     assert got == result
@@ -54,12 +74,40 @@ def test_render_goes_through_nested_values_and_leaves_the_original() -> None:
 
 
 HOSTILE = [
-    "{{ params.__class__ }}", "{{ params.seed.__class__ }}", "{{ 7*7 }}", "{{ params.seed | upper }}", "{{ }}", "{{",
-    "{{ params.seed", "{{ params[0] }}", "{{ params['seed'] }}", "{{ ().__class__ }}", "{{ config }}", "{{ self }}",
-    "{{ request.application }}", "{{ params..seed }}", "{{ .params }}", "{{ params. }}", "{{ params.seed }}{{", "{{{ params.seed }}}",
-    "{{ params.seed\n.x }}", "{{ params.seed\0 }}", "{{ " + "a." * 400 + "b }}", "{{ os.environ }}", "{{ params }}", "{{ params.nope }}",
-    "{{ creator.name }}", "{{ tasks.train-a }}", "{{ tasks.train-a.outputs }}", "{{ tasks }}", "{{ run.secret }}", "{{ args.x }}",
-    "{{ tasks.train-a.outputs.accuracy.real }}", "{{ параметр }}", "{{ params.keys }}", "{{ date.today.year }}",
+    "{{ params.__class__ }}",
+    "{{ params.seed.__class__ }}",
+    "{{ 7*7 }}",
+    "{{ params.seed | upper }}",
+    "{{ }}",
+    "{{",
+    "{{ params.seed",
+    "{{ params[0] }}",
+    "{{ params['seed'] }}",
+    "{{ ().__class__ }}",
+    "{{ config }}",
+    "{{ self }}",
+    "{{ request.application }}",
+    "{{ params..seed }}",
+    "{{ .params }}",
+    "{{ params. }}",
+    "{{ params.seed }}{{",
+    "{{{ params.seed }}}",
+    "{{ params.seed\n.x }}",
+    "{{ params.seed\0 }}",
+    "{{ " + "a." * 400 + "b }}",
+    "{{ os.environ }}",
+    "{{ params }}",
+    "{{ params.nope }}",
+    "{{ creator.name }}",
+    "{{ tasks.train-a }}",
+    "{{ tasks.train-a.outputs }}",
+    "{{ tasks }}",
+    "{{ run.secret }}",
+    "{{ args.x }}",
+    "{{ tasks.train-a.outputs.accuracy.real }}",
+    "{{ параметр }}",
+    "{{ params.keys }}",
+    "{{ date.today.year }}",
 ]
 
 
@@ -73,7 +121,9 @@ def test_anything_else_is_a_problem_that_names_the_field(text: str) -> None:
         assert problem.message.isprintable()
 
 
-@pytest.mark.parametrize("text", ["{{ params.__class__ }}", "{{ 7*7 }}", "{{ params.nope }}", "{{ params.seed.real }}", "{{"])
+@pytest.mark.parametrize(
+    "text", ["{{ params.__class__ }}", "{{ 7*7 }}", "{{ params.nope }}", "{{ params.seed.real }}", "{{"]
+)
 def test_render_refuses_what_check_refuses(text: str) -> None:
     with pytest.raises(Invalid) as caught:
         render({"a": [text]}, CONTEXT, field="job")
@@ -139,22 +189,44 @@ def test_only_mappings_are_walked(text: str) -> None:
         render(text, {"params": {"trap": Trap()}})
 
 
-PIECES = st.lists(st.one_of(
-    st.text(max_size=12), st.sampled_from(["{{", "}}", "{{{{", " ", ".", "params", "seed", "tasks", "|", "__", "{{ params.seed }}",
-                                           "{{ creator }}", "{{ run.name }}"]),
-), max_size=12).map("".join)
+PIECES = st.lists(
+    st.one_of(
+        st.text(max_size=12),
+        st.sampled_from(
+            [
+                "{{",
+                "}}",
+                "{{{{",
+                " ",
+                ".",
+                "params",
+                "seed",
+                "tasks",
+                "|",
+                "__",
+                "{{ params.seed }}",
+                "{{ creator }}",
+                "{{ run.name }}",
+            ]
+        ),
+    ),
+    max_size=12,
+).map("".join)
 
 
 @given(PIECES)
 def test_render_gives_a_value_or_a_cube_error(text: str) -> None:
     good = check(text, VOCABULARY) == []
+    failure: CubeError | None = None
     try:
         render(text, CONTEXT, field="f")
     except CubeError as error:
-        assert error.problems[0].field == "f"
-        assert not good or "no value" in error.message
-    else:
+        failure = error
+    if failure is None:
         assert good or references(text)
+    else:
+        assert failure.problems[0].field == "f"
+        assert not good
 
 
 @given(PIECES)

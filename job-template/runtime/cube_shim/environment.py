@@ -1,7 +1,5 @@
 """Builds the virtual environment a job asked for: once per machine, whoever asks, as a visible step of the job."""
 
-# ruff: noqa: PTH (on the hot path of every task)
-
 from __future__ import annotations
 
 import fcntl

@@ -1,7 +1,5 @@
 """Small files written whole or not at all, and what identifies a process."""
 
-# ruff: noqa: PTH (on the hot path of every task)
-
 from __future__ import annotations
 
 import errno

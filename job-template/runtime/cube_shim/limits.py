@@ -1,7 +1,5 @@
 """Control groups of one rank: entered before its release, read when it ends."""
 
-# ruff: noqa: PTH (on the hot path of every task)
-
 from __future__ import annotations
 
 import os

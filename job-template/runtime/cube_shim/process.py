@@ -1,7 +1,5 @@
 """Starting and ending processes: one child with its own group, and everything that descends from it."""
 
-# ruff: noqa: PTH (on the hot path of every task)
-
 from __future__ import annotations
 
 import errno
@@ -66,8 +64,10 @@ def prepare() -> None:
 
 
 def spawn_sandbox(argv: list[str], env: dict[str, str], output: int) -> int:
-    """Start bubblewrap, which dies with its parent and changes folder by itself: no copy of this process is needed, which
-    halves the cost. Raises SpawnError."""
+    """Start bubblewrap, which dies with its parent and changes folder by itself. Raises SpawnError.
+
+    Without a copy of this process to make, it costs half.
+    """
     actions = [(os.POSIX_SPAWN_DUP2, output, 1), (os.POSIX_SPAWN_DUP2, output, 2)]
     try:
         return os.posix_spawn(argv[0], argv, env, file_actions=actions, setpgroup=0, setsigmask=())

@@ -1,7 +1,5 @@
 """Carries a job's output into its log file; waits, rather than fails, when the disk is full."""
 
-# ruff: noqa: PTH (on the hot path of every task)
-
 from __future__ import annotations
 
 import os

@@ -6,8 +6,6 @@ FD is one end of a SOCK_SEQPACKET pair. Each request `{"seq", "folder", "rank", 
 shim itself with `{"seq", "pid"}`, or `{"seq", "error"}`. When the other end closes, the server ends; its shims do not.
 """
 
-# ruff: noqa: PTH (on the hot path of every task)
-
 from __future__ import annotations
 
 import gc

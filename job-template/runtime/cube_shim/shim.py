@@ -1,7 +1,5 @@
 """The life of one rank: armed, released, run, ended. What it did is in its folder, whoever dies around it."""
 
-# ruff: noqa: PTH (on the hot path of every task)
-
 from __future__ import annotations
 
 import _socket
@@ -16,6 +14,7 @@ from typing import Any
 
 from cube_shim import environment, files, limits, process
 from cube_shim.pump import LogPump
+from cube_shim.verdict import ended, judge
 
 NET_S = 5.0            # how often a shim looks even when nobody rang
 RETRY_S = 0.5          # while the disk is full
@@ -260,7 +259,7 @@ class Shim:
     def ring(self, event: str) -> None:
         """Tell the watch process, if there is one: `<attempt> <event> <object> <rank> <pid> <start time>`.
 
-        The end waits a moment for a bell that is busy; the rest is lost then, and found by the watch process's next scan.
+        The end waits a moment for a bell that is busy; then a note asks the watch process to look at everything.
         """
         words = (self.spec["attempt_id"], event, self.spec["object_name"], self.rank["rank"], self.pid, self.start)
         folder = -1
@@ -272,12 +271,20 @@ class Shim:
                 folder = os.open(self.spec["run_dir"], os.O_PATH | os.O_CLOEXEC)
                 path = f"/proc/self/fd/{folder}/bell.sock"
             bell.sendto(" ".join(str(word) for word in words).encode(), path)
+        except (BlockingIOError, TimeoutError):
+            self._leave_a_note()
         except OSError:
-            pass
+            pass            # nobody is watching
         finally:
             bell.close()
             if folder >= 0:
                 os.close(folder)
+
+    def _leave_a_note(self) -> None:
+        try:
+            os.close(os.open(os.path.join(self.spec["run_dir"], "bell.missed"), os.O_CREAT | os.O_CLOEXEC, 0o600))
+        except OSError:
+            pass
 
 
 def _awake(number: int, frame: object) -> None:
@@ -310,6 +317,11 @@ def main(request: dict[str, Any], reply: int, machine: Machine) -> int:
     except Gone:
         process.kill_descendants()
         return 1
+    except Exception as error:
+        process.kill_descendants()
+        message = f"the shim failed: {type(error).__name__}: {error}"
+        shim.finish(ended(shim, stage="shim", cause="backend", message=message))
+        raise
     return 0
 
 
@@ -354,64 +366,3 @@ def command(shim: Shim) -> dict[str, Any]:
 def missing(shim: Shim, started: float, message: str) -> dict[str, Any]:
     shim.pump.write(f"[cube] {message}\n".encode())
     return ended(shim, started=started, code=127, cause="command_not_found", message=message)
-
-
-def judge(shim: Shim, status: int, started: float) -> dict[str, Any]:
-    """Exit status -> cause and message, in the words of a person."""
-    code = os.waitstatus_to_exitcode(status)
-    number = -code if code < 0 else code - 128 if 128 < code < 160 else 0
-    code = 128 + number if number else code
-    oom = code != 0 and limits.out_of_memory(shim.rank["cgroups"])
-    last = last_line(shim.pump.tail)
-    cause: str | None
-    if code == 0:
-        cause, message = None, ""
-    elif oom:
-        cause, message = "oom", f"out of memory: the limit is {shim.rank['memory'] >> 20} MiB"
-    elif shim.stop:
-        cause, message = shim.stop.cause, f"stopped ({shim.stop.cause})"
-    elif number:
-        cause, message = "signal", f"ended by signal {number} ({signal_name(number)})"
-    elif code == 127:
-        cause, message = "command_not_found", f"exit code 127, a command was not found: {last}"
-    elif shim.rank["sandboxed"] and last.startswith("bwrap: execvp"):
-        code, cause = 127, "command_not_found"
-        message = f"{shim.rank['command']} cannot be executed: {last.rpartition(': ')[2]}"
-    elif shim.rank["sandboxed"] and last.startswith("bwrap: "):
-        cause, message = "backend", f"the sandbox could not be built: {last}"
-    else:
-        cause, message = "exit_nonzero", f"exit code {code}" + (f": {last}" if last else "")
-    return ended(shim, started=started, code=code, number=number, cause=cause, message=message, oom=oom)
-
-
-def ended(
-    shim: Shim, *, stage: str = "command", started: float | None = None, code: int | None = None, number: int = 0,
-    cause: str | None = None, message: str = "", oom: bool = False,
-) -> dict[str, Any]:
-    return {
-        "exit_code": code,
-        "signal": number or None,
-        "cause": cause,
-        "oom": oom,
-        "message": message,
-        "started_at": started,
-        "finished_at": time.time(),
-        "interrupted": shim.stop is not None,
-        "stage": stage,
-    }
-
-
-def last_line(tail: bytes) -> str:
-    """The last line with something on it, printable and short."""
-    for line in reversed(tail.decode("utf-8", "replace").splitlines()):
-        text = "".join(c for c in line if c.isprintable()).strip()
-        if text:
-            return text[:300]
-    return ""
-
-
-def signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return "unknown"

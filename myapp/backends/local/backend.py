@@ -1,7 +1,5 @@
 """Jobs as processes of this machine, one shim per rank. The folder of an attempt is all the state there is."""
 
-# ruff: noqa: PTH (on the hot path of every task)
-
 from __future__ import annotations
 
 import os
@@ -301,6 +299,7 @@ class LocalBackend:
         self._ports.release(folder.name)
 
     def list_owned(self) -> Iterator[OwnedObject]:
+        cgroups.probe().sweep()
         with os.scandir(self.settings.jobs) as entries:
             names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
         for name in names:

@@ -1,7 +1,5 @@
 """Reads what an ended job left in its output folder. The job wrote it: nothing in it is trusted."""
 
-# ruff: noqa: PTH (on the hot path of every task)
-
 from __future__ import annotations
 
 import json

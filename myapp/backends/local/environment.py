@@ -1,7 +1,5 @@
 """Plans the virtual environment of a job: which one it is and what builds it. The shim does the building."""
 
-# ruff: noqa: PTH (on the hot path of every task)
-
 from __future__ import annotations
 
 import configparser
@@ -160,7 +158,7 @@ def _named(name: str, settings: LocalSettings) -> Python:
 
 
 def _base_folders(python: str) -> tuple[str, ...]:
-    """Folders a Python needs: its own prefix and, for one in a virtual environment or behind a link, where it points."""
+    """Folders a Python needs: its prefix and, for one in a virtual environment or behind a link, where it points."""
     real = os.path.realpath(python)
     folders = {os.path.dirname(os.path.dirname(os.path.abspath(path))) for path in (python, real)}
     return tuple(sorted(folder for folder in folders if folder not in ("/", "/usr", "/usr/local")))

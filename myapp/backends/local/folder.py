@@ -6,8 +6,6 @@
     out/  job/  home/  tmp/  shm/   what the job sees
 """
 
-# ruff: noqa: PTH (on the hot path of every task)
-
 from __future__ import annotations
 
 import json

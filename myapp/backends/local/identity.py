@@ -1,7 +1,5 @@
 """Which process a shim is, and whether it still lives: proof, not a guess."""
 
-# ruff: noqa: PTH (on the hot path of every task)
-
 from __future__ import annotations
 
 import fcntl

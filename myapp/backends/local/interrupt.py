@@ -1,7 +1,5 @@
 """Ends every local job when the platform itself is stopped from the keyboard."""
 
-# ruff: noqa: PTH (on the hot path of every task)
-
 from __future__ import annotations
 
 import os

@@ -1,7 +1,5 @@
 """From a `LaunchSpec` to the file a shim works from: environment, command line, limits of each rank."""
 
-# ruff: noqa: PTH (on the hot path of every task)
-
 from __future__ import annotations
 
 import os
@@ -86,15 +84,24 @@ def _check(spec: LaunchSpec) -> None:
         for text in (*rank.command, *rank.env.values()):
             if "\0" in text:
                 raise Rejected(f"{rank.role}-{rank.index}: a NUL character in its command or environment")
+            _encodable(text, f"the command or environment of {rank.role}-{rank.index}")
         for name in rank.env:
             if not VARIABLE.fullmatch(name):
                 raise Rejected(f"'{name[:100]}' is not a name of an environment variable")
-    for name in spec.files:
+    for name, text in spec.files.items():
         if not FILE_NAME.fullmatch(name):
             raise Rejected(f"'{name[:100]}' is not a name of a file of the job")
+        _encodable(text, f"the file {name}")
     for path in spec.inputs:
         if not os.path.isabs(path) or not os.path.exists(path):
             raise Rejected(f"the input {path} does not exist", resolution="run the task that makes it again")
+
+
+def _encodable(text: str, what: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Rejected(f"{what} has half of a character, which is not valid Unicode") from None
 
 
 def _workdir(spec: LaunchSpec, folder: Folder) -> str:

@@ -1,7 +1,5 @@
 """What a dead shim left running, found by its session, its control groups and its mark, and killed."""
 
-# ruff: noqa: PTH (on the hot path of every task)
-
 from __future__ import annotations
 
 import os

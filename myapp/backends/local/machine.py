@@ -1,7 +1,5 @@
 """What this machine has: processors, memory, devices."""
 
-# ruff: noqa: PTH (on the hot path of every task)
-
 from __future__ import annotations
 
 import glob

@@ -4,8 +4,6 @@
 job's, so that a repeated question gets the same answer.
 """
 
-# ruff: noqa: PTH (on the hot path of every task)
-
 from __future__ import annotations
 
 import json

@@ -1,7 +1,5 @@
 """What a job may see of the machine, as arguments for bubblewrap."""
 
-# ruff: noqa: PTH, S108 (on the hot path of every task; /tmp is what the job sees, not where we write)
-
 from __future__ import annotations
 
 import functools
@@ -19,6 +17,8 @@ PRIVATE = (
 )
 SYSTEM = ("/etc/shadow", "/etc/gshadow", "/etc/ssl/private", "/etc/kubernetes", "/var/lib/kubelet", "/var/lib/docker")
 RUN_KEPT = ("/run/systemd/resolve", "/run/resolvconf", "/run/nvidia-persistenced")
+TEMPORARY = ("/tmp", "/var/tmp")        # noqa: S108 -- what the job sees there is its own
+SHARED_MEMORY = "/dev/shm"              # noqa: S108
 DEVICES = ("/dev/nvidia*", "/dev/dri", "/dev/kfd")
 
 
@@ -72,8 +72,8 @@ def argv(bwrap: str, view: View, command: Sequence[str]) -> list[str]:
     """The command line that runs `command` in this view."""
     # A tmpfs over a folder hides what is below it; whatever a job may see there is bound back afterwards.
     line = [bwrap, *_namespaces(), "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"]
-    masks = ["/tmp", "/var/tmp"]
-    line += ["--bind", view.temporary, "/tmp", "--bind", view.temporary, "/var/tmp"]
+    masks = list(TEMPORARY)
+    line += [word for folder in TEMPORARY for word in ("--bind", view.temporary, folder)]
     if os.path.isdir("/run"):
         masks.append("/run")
         line += ["--tmpfs", "/run"]
@@ -94,7 +94,7 @@ def argv(bwrap: str, view: View, command: Sequence[str]) -> list[str]:
     masks.append(home)
     line += ["--tmpfs", home]
     if view.shared_memory:
-        line += ["--bind", view.shared_memory, "/dev/shm"]
+        line += ["--bind", view.shared_memory, SHARED_MEMORY]
     for path in view.readable:
         if _below(os.path.realpath(path), masks):
             line += ["--ro-bind", path, path]

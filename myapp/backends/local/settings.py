@@ -1,7 +1,5 @@
 """What the composition root tells the local backend."""
 
-# ruff: noqa: PTH (on the hot path of every task)
-
 from __future__ import annotations
 
 import os

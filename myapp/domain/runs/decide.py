@@ -13,6 +13,7 @@ from myapp.domain.ports import Observation, ObservedState
 from myapp.domain.runs.phases import ATTEMPT_TERMINAL, AttemptPhase, Desired
 
 ABSENT_DEBOUNCE_S = 2.0
+STOP_AGAIN_S = 5.0
 
 
 class StopReason(StrEnum):
@@ -73,11 +74,11 @@ def _ended(s: AttemptSnapshot, o: Observation) -> Outcome:
 
 
 def _stop(s: AttemptSnapshot, reason: StopReason, now: float) -> Decision:
-    if s.stop_reason is None:
-        return Decision(Do.STOP, stop_reason=reason, again_at=now + s.grace_s)
-    if s.stop_asked_at is None or now >= s.stop_asked_at + s.grace_s:
-        return Decision(Do.STOP, stop_reason=s.stop_reason, again_at=now + 5.0)
-    return Decision(Do.NOTHING, again_at=s.stop_asked_at + s.grace_s)
+    """One that was told to end but does not look like it is told again: who was to tell it may have died first."""
+    patience = min(s.grace_s, STOP_AGAIN_S)
+    if s.stop_reason is None or s.stop_asked_at is None or now >= s.stop_asked_at + patience:
+        return Decision(Do.STOP, stop_reason=s.stop_reason or reason, again_at=now + patience)
+    return Decision(Do.NOTHING, again_at=s.stop_asked_at + patience)
 
 
 def decide(s: AttemptSnapshot, o: Observation | None, now: float, *, debounce_s: float = ABSENT_DEBOUNCE_S) -> Decision:

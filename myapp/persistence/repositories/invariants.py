@@ -7,7 +7,15 @@ from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, func, literal, or_, select
 
-from myapp.domain.runs.phases import ATTEMPT_LIVE, ATTEMPT_TERMINAL, RUN_TERMINAL, TASK_TERMINAL, TERMINAL, Entity, TaskPhase
+from myapp.domain.runs.phases import (
+    ATTEMPT_LIVE,
+    ATTEMPT_TERMINAL,
+    RUN_TERMINAL,
+    TASK_TERMINAL,
+    TERMINAL,
+    Entity,
+    TaskPhase,
+)
 from myapp.persistence.tables import ALLOCATION, ATTEMPT, FLAVOR, OUTBOX, PROJECT, RUN, TASK, TRANSITION
 
 _LIVE = sorted(str(p) for p in ATTEMPT_LIVE)
