@@ -1,4 +1,4 @@
-"""Real PostgreSQL and MariaDB servers for tests: started once per test session, as an unprivileged user, in a temp folder.
+"""Real PostgreSQL and MariaDB servers for tests: started once per session, as an unprivileged user, in a temp folder.
 
 All pytest-xdist workers share them; `stop_all` is called by the process that owns the session.
 """
@@ -30,7 +30,7 @@ def claim_folder() -> None:
     """Called by the process that owns the session, before workers start."""
     if FOLDER_VARIABLE not in os.environ:
         folder = tempfile.mkdtemp(prefix="cube-servers-")
-        os.chmod(folder, 0o711)
+        Path(folder).chmod(0o711)
         os.environ[FOLDER_VARIABLE] = folder
 
 
@@ -70,7 +70,9 @@ def _user() -> str | None:
 
 
 def _program(name: str, *folders: str) -> str:
-    found = shutil.which(name, path=os.pathsep.join([*folders, os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"]))
+    found = shutil.which(
+        name, path=os.pathsep.join([*folders, os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
+    )
     if found is None:
         raise NotInstalled(f"{name} is not installed")
     return found
@@ -86,7 +88,14 @@ def _folder(path: Path) -> None:
 def _start(argv: list[str], folder: Path) -> subprocess.Popen[bytes]:
     with open(folder / "server.out", "ab") as out:
         return subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd="/", user=_user(), start_new_session=True, env={"LC_ALL": "C"}
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            cwd="/",
+            user=_user(),
+            start_new_session=True,
+            env={"LC_ALL": "C"},
         )
 
 
@@ -97,11 +106,20 @@ def _start_postgresql(folder: Path) -> tuple[int, str]:
     data = folder / "data"
     subprocess.run(
         [initdb, "-D", str(data), "-U", "cube", "--auth=trust", "-E", "UTF8", "--locale=C", "--no-sync"],
-        check=True, capture_output=True, user=_user(), cwd="/", env={"LC_ALL": "C", "PATH": os.environ["PATH"]},
+        check=True,
+        capture_output=True,
+        user=_user(),
+        cwd="/",
+        env={"LC_ALL": "C", "PATH": os.environ["PATH"]},
     )
     options = {
-        "listen_addresses": "", "unix_socket_directories": str(folder), "fsync": "off", "full_page_writes": "off",
-        "synchronous_commit": "off", "shared_buffers": "32MB", "max_connections": "150",
+        "listen_addresses": "",
+        "unix_socket_directories": str(folder),
+        "fsync": "off",
+        "full_page_writes": "off",
+        "synchronous_commit": "off",
+        "shared_buffers": "32MB",
+        "max_connections": "150",
     }
     process = _start([postgres, "-D", str(data), *(f"--{k}={v}" for k, v in options.items())], folder)
     _await(process, folder / ".s.PGSQL.5432", folder)
@@ -114,14 +132,27 @@ def _start_mariadb(folder: Path) -> tuple[int, str]:
     data, socket = folder / "data", folder / "sock"
     subprocess.run(
         [install, "--no-defaults", f"--datadir={data}", "--auth-root-authentication-method=normal", "--skip-test-db"],
-        check=True, capture_output=True, user=_user(), cwd="/",
+        check=True,
+        capture_output=True,
+        user=_user(),
+        cwd="/",
         env={"LC_ALL": "C", "PATH": os.environ["PATH"] + ":/usr/sbin", "TMPDIR": str(folder)},
     )
     process = _start(
         [
-            server, "--no-defaults", f"--datadir={data}", f"--socket={socket}", f"--tmpdir={folder}", "--skip-networking",
-            "--innodb-flush-log-at-trx-commit=0", "--innodb-flush-method=nosync", "--innodb-buffer-pool-size=64M",
-            "--innodb-log-file-size=32M", "--max-connections=150", "--skip-log-bin", "--performance-schema=OFF",
+            server,
+            "--no-defaults",
+            f"--datadir={data}",
+            f"--socket={socket}",
+            f"--tmpdir={folder}",
+            "--skip-networking",
+            "--innodb-flush-log-at-trx-commit=0",
+            "--innodb-flush-method=nosync",
+            "--innodb-buffer-pool-size=64M",
+            "--innodb-log-file-size=32M",
+            "--max-connections=150",
+            "--skip-log-bin",
+            "--performance-schema=OFF",
             f"--pid-file={folder / 'pid'}",
         ],
         folder,
@@ -142,7 +173,7 @@ def _await(process: subprocess.Popen[bytes], socket: Path, folder: Path) -> None
             except OSError:
                 time.sleep(0.05)
                 continue
-            process.returncode = 0      # it is left running on purpose: no ResourceWarning when this object goes
+            process.returncode = 0  # it is left running on purpose: no ResourceWarning when this object goes
             return
     raise RuntimeError(f"{process.args!r} did not start: {(folder / 'server.out').read_text(errors='replace')[-2000:]}")
 

@@ -21,9 +21,9 @@ from myapp.persistence.database import _gate_path as gate_path
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0002"                # the newest file in migrations/versions; a test compares them
+HEAD = "0002"  # the newest file in migrations/versions; a test compares them
 _LOCK_NAME = "cube_schema"
-_LOCK_KEY = 0x63756265       # "cube"
+_LOCK_KEY = 0x63756265  # "cube"
 _LOCK_WAIT_S = 600
 
 
@@ -87,7 +87,9 @@ def differences(url: str) -> list[Any]:
     engine = _engine(url)
     try:
         with engine.connect() as connection:
-            context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
+            context = MigrationContext.configure(
+                connection, opts={"compare_type": True, "compare_server_default": True}
+            )
             return list(compare_metadata(context, target_metadata()))  # type: ignore[arg-type]
     finally:
         engine.dispose()
@@ -117,7 +119,7 @@ def _engine(url: str) -> Engine:
 
     @event.listens_for(engine, "connect")
     def _configure(connection: Any, record: Any) -> None:
-        connection.isolation_level = None       # so that DDL is part of the transaction begun below
+        connection.isolation_level = None  # so that DDL is part of the transaction begun below
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
@@ -143,7 +145,7 @@ def _locked(url: str) -> Iterator[Engine]:
                 name = f"{_LOCK_NAME}:{engine.url.database}"[:64]
                 if not holder.scalar(text("SELECT GET_LOCK(:name, :wait)"), {"name": name, "wait": _LOCK_WAIT_S}):
                     raise TimeoutError(f"another process has been migrating this database for {_LOCK_WAIT_S} s")
-            yield engine       # both locks end with the connection
+            yield engine  # both locks end with the connection
     finally:
         engine.dispose()
 

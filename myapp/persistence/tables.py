@@ -29,7 +29,13 @@ TASK = cast(Table, models.TaskRun.__table__)
 TRANSITION = cast(Table, models.Transition.__table__)
 
 USER = lightweight(
-    "ab_user", column("id"), column("username"), column("first_name"), column("last_name"), column("email"), column("active")
+    "ab_user",
+    column("id"),
+    column("username"),
+    column("first_name"),
+    column("last_name"),
+    column("email"),
+    column("active"),
 )
 
 

@@ -36,7 +36,9 @@ def create_project(
 
     def work(unit: UnitOfWork) -> int:
         if projects.find_project(unit.connection, TenantScope.platform(), slug) is not None:
-            raise Conflict(f"the project {slug} exists already", code="project_exists", resolution="choose another slug")
+            raise Conflict(
+                f"the project {slug} exists already", code="project_exists", resolution="choose another slug"
+            )
         return _insert(unit, actor, slug, title or slug, description, backend)
 
     return CreatedProject(write(ctx.database, work), slug)
@@ -68,8 +70,14 @@ def check_texts(title: str, description: str) -> None:
 
 def _insert(unit: UnitOfWork, actor: Actor, slug: str, title: str, description: str, backend: str) -> int:
     project_id = projects.insert_project(
-        unit.connection, slug=slug, title=title, description=description, namespace=slug, backend=backend,
-        created_by=actor.username[:64], created_at=unit.now,
+        unit.connection,
+        slug=slug,
+        title=title,
+        description=description,
+        namespace=slug,
+        backend=backend,
+        created_by=actor.username[:64],
+        created_at=unit.now,
     )
     if actor.user_id:
         projects.insert_member(

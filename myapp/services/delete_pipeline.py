@@ -25,13 +25,18 @@ def delete_pipeline(ctx: Context, actor: Actor, pipeline_id: int) -> None:
         active = runs.active_runs(unit.connection, scope, pipeline_id, sorted(str(p) for p in RUN_TERMINAL))
         if active:
             raise Conflict(
-                f"pipeline {found['name']} has runs that have not ended: {', '.join(map(str, active))}", code="runs_active",
+                f"pipeline {found['name']} has runs that have not ended: {', '.join(map(str, active))}",
+                code="runs_active",
                 resolution="cancel them or wait for their end",
             )
         pipelines.delete_schedule(unit.connection, scope, pipeline_id)
         pipelines.delete_pipeline(unit.connection, scope, pipeline_id)
         audit(
-            unit, actor, Permission.PIPELINE_DELETE, f"pipeline:{pipeline_id}", project_id=found["project_id"],
+            unit,
+            actor,
+            Permission.PIPELINE_DELETE,
+            f"pipeline:{pipeline_id}",
+            project_id=found["project_id"],
             detail={"name": found["name"]},
         )
 

@@ -17,7 +17,7 @@ from myapp.services.context import Context
 from myapp.utils.clock import iso
 
 RECENT_RUNS = 1000
-MOST = 100                   # findings of one kind
+MOST = 100  # findings of one kind
 OUTBOX_AGE_S = 60.0
 OVERDUE_S = 300.0
 ORPHAN_AGE_S = 120.0
@@ -49,8 +49,12 @@ def doctor(
     if revision != schema.HEAD:
         return [
             Finding(
-                "migration", "error", "database", revision or "empty",
-                f"the schema is at {revision or 'nothing'}, this version needs {schema.HEAD}", "run `cube db upgrade`",
+                "migration",
+                "error",
+                "database",
+                revision or "empty",
+                f"the schema is at {revision or 'nothing'}, this version needs {schema.HEAD}",
+                "run `cube db upgrade`",
             )
         ]
     owned = _owned(backends or {})
@@ -69,7 +73,9 @@ def doctor(
     return sorted(found, key=lambda finding: (finding.severity != "error", finding.code))
 
 
-def _broken(code: str, entity: Any, entity_id: Any, message: str, run_id: Any = None, resolution: str = _BUG) -> Finding:
+def _broken(
+    code: str, entity: Any, entity_id: Any, message: str, run_id: Any = None, resolution: str = _BUG
+) -> Finding:
     return Finding(code, "error", str(entity), entity_id, message, resolution, run_id)
 
 
@@ -95,7 +101,9 @@ def _capacity(connection: Connection) -> list[Finding]:
         for device in devices:  # type: ignore[attr-defined]
             other = holders.setdefault((backend, device), attempt)
             if other != attempt:
-                found.append(_broken("I2", "attempt", attempt, f"device {device} of {backend} is also attempt {other}'s", run))
+                found.append(
+                    _broken("I2", "attempt", attempt, f"device {device} of {backend} is also attempt {other}'s", run)
+                )
     return found
 
 
@@ -113,7 +121,13 @@ def _history(connection: Connection, over: Window) -> list[Finding]:
         for entity, row, run, seq, target, source in invariants.broken_chains(connection, over, MOST)
     ]
     found += [
-        _broken("I4", entity, row, f"{entity} {row} is {phase} v{version}, its history ends at {to or 'nothing'} v{seq}", run)
+        _broken(
+            "I4",
+            entity,
+            row,
+            f"{entity} {row} is {phase} v{version}, its history ends at {to or 'nothing'} v{seq}",
+            run,
+        )
         for entity, row, run, version, phase, seq, to in invariants.wrong_versions(connection, over, MOST)
     ]
     found += [
@@ -146,10 +160,14 @@ def _objects(connection: Connection, owned: Mapping[str, dict[str, float] | str]
         for name in old:
             if name not in known:
                 message = f"{name} on {backend} is no attempt's, and was not swept"
-                found.append(_broken("I5", "object", name, message, resolution="check that a worker and beat are running"))
+                found.append(
+                    _broken("I5", "object", name, message, resolution="check that a worker and beat are running")
+                )
             elif known[name][2] and known[name][1] in _ENDED:
                 message = f"{name} on {backend} still exists though attempt {known[name][0]} was cleaned up"
-                found.append(_broken("I5", "object", name, message, resolution="check that a worker and beat are running"))
+                found.append(
+                    _broken("I5", "object", name, message, resolution="check that a worker and beat are running")
+                )
     return found[:MOST]
 
 
@@ -167,7 +185,9 @@ def _allocations(connection: Connection) -> list[Finding]:
 
 def _stuck(connection: Connection, over: Window) -> list[Finding]:
     found = [
-        _broken("asleep", "task", task, f"task {key} of run {run} waits for {upstream}, which has ended or is missing", run)
+        _broken(
+            "asleep", "task", task, f"task {key} of run {run} waits for {upstream}, which has ended or is missing", run
+        )
         for task, run, key, upstream in invariants.asleep(connection, MOST)
     ]
     found += [
@@ -184,11 +204,20 @@ def _stuck(connection: Connection, over: Window) -> list[Finding]:
 def _late(connection: Connection, now: float) -> list[Finding]:
     remedy = "check that worker, beat and Redis are running (`cube up` starts all)"
     found = [
-        Finding("outbox", "warning", str(topic), str(key), f"{topic} {key} has waited for an answer since {_when(at)}", remedy)
+        Finding(
+            "outbox",
+            "warning",
+            str(topic),
+            str(key),
+            f"{topic} {key} has waited for an answer since {_when(at)}",
+            remedy,
+        )
         for topic, key, at in invariants.old_doorbells(connection, now - OUTBOX_AGE_S, MOST)
     ]
     found += [
-        Finding("overdue", "warning", str(entity), int(str(row)), f"{entity} {row} was to be looked at {_when(at)}", remedy)
+        Finding(
+            "overdue", "warning", str(entity), int(str(row)), f"{entity} {row} was to be looked at {_when(at)}", remedy
+        )
         for entity, row, at in invariants.overdue(connection, now - OVERDUE_S, MOST)
     ]
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_MAX_SEQUENCE = 4096        # an unfinished control sequence longer than this is not waited for
+_MAX_SEQUENCE = 4096  # an unfinished control sequence longer than this is not waited for
 
 # OSC, DCS, SOS, PM, APC: text up to BEL or ST, or the end of the line when it is never closed. Then CSI, then the rest.
 _SEQUENCE = re.compile(
@@ -20,8 +20,8 @@ _UNFINISHED = re.compile(rb"\x1b(?:[ -/]*|\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\n]*)
 def complete(data: bytes, *, final: bool, full: bool) -> int:
     """How many of the bytes form whole characters and control sequences.
 
-    All of them when nothing more will come (`final`). When the piece is as large as was asked for (`full`) at least one,
-    so that a reader gets on.
+    All of them when nothing more will come (`final`). When the piece is as large as was asked for (`full`) at least
+    one, so that a reader gets on.
     """
     if final or not data:
         return len(data)

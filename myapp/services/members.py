@@ -19,8 +19,10 @@ from myapp.services.transactions import audit, write
 
 
 def set_member(ctx: Context, actor: Actor, *, project: str, username: str, role: str) -> None:
-    """Add a user to a project or change their role. Raises NotFound, Forbidden, Invalid (unknown role), Conflict (the last
-    owner would be gone)."""
+    """Add a user to a project or change their role.
+
+    Raises NotFound, Forbidden, Invalid (unknown role), Conflict (the last owner would be gone).
+    """
     try:
         wanted = Role(role)
     except ValueError:
@@ -33,7 +35,9 @@ def set_member(ctx: Context, actor: Actor, *, project: str, username: str, role:
         project_id = int(_locked(unit, actor, project)["id"])
         user_id = projects.find_user(unit.connection, username)
         if user_id is None:
-            raise NotFound(f"there is no user {shown(username)}", code="unknown_user", resolution="users sign in once before")
+            raise NotFound(
+                f"there is no user {shown(username)}", code="unknown_user", resolution="users sign in once before"
+            )
         before = projects.role_of(unit.connection, scope, project_id, user_id)
         if before == wanted:
             return
@@ -46,7 +50,11 @@ def set_member(ctx: Context, actor: Actor, *, project: str, username: str, role:
         else:
             projects.update_member(unit.connection, scope, project_id, user_id, str(wanted))
         audit(
-            unit, actor, Permission.MEMBER_MANAGE, f"user:{username}", project_id=project_id,
+            unit,
+            actor,
+            Permission.MEMBER_MANAGE,
+            f"user:{username}",
+            project_id=project_id,
             detail={"from": before, "to": str(wanted)},
         )
 
@@ -66,7 +74,14 @@ def remove_member(ctx: Context, actor: Actor, *, project: str, username: str) ->
         if before == Role.OWNER:
             _keep_an_owner(unit, scope, project_id, project)
         projects.delete_member(unit.connection, scope, project_id, user_id)
-        audit(unit, actor, Permission.MEMBER_MANAGE, f"user:{username}", project_id=project_id, detail={"from": before, "to": None})
+        audit(
+            unit,
+            actor,
+            Permission.MEMBER_MANAGE,
+            f"user:{username}",
+            project_id=project_id,
+            detail={"from": before, "to": None},
+        )
 
     write(ctx.database, work)
 
@@ -86,7 +101,7 @@ def ensure_membership(ctx: Context, user_id: int, *, project: str = PUBLIC, role
                 unit.connection, project_id=project_id, user_id=user_id, role=str(role), created_at=unit.now
             )
     except IntegrityError:
-        return          # somebody else was first: the user is a member
+        return  # somebody else was first: the user is a member
 
 
 def _locked(unit: UnitOfWork, actor: Actor, slug: str) -> Any:
@@ -99,6 +114,4 @@ def _locked(unit: UnitOfWork, actor: Actor, slug: str) -> Any:
 
 def _keep_an_owner(unit: UnitOfWork, scope: TenantScope, project_id: int, slug: str) -> None:
     if projects.count_role(unit.connection, scope, project_id, str(Role.OWNER)) <= 1:
-        raise Conflict(
-            f"{slug} would have no owner", code="last_owner", resolution="make somebody else an owner first"
-        )
+        raise Conflict(f"{slug} would have no owner", code="last_owner", resolution="make somebody else an owner first")

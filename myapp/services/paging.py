@@ -33,6 +33,8 @@ def bounds(page: int, page_size: int | None) -> tuple[int, int]:
     size = min(size, MAX_PAGE_SIZE)
     if page * size > MAX_OFFSET:
         raise Invalid(
-            f"page {page} is too far", code="bad_page", resolution="filter the list, or follow `next_before_id` instead of pages"
+            f"page {page} is too far",
+            code="bad_page",
+            resolution="filter the list, or follow `next_before_id` instead of pages",
         )
     return size, page * size

@@ -61,9 +61,7 @@ def publish_pipeline(
     if problems:
         raise invalid_document("the pipeline is wrong", problems)
     graph = PipelineGraph.of(doc, views)
-    request = _Request(
-        actor, int(project["id"]), doc, dict(document), graph.to_json(), graph.sha256(), if_match
-    )
+    request = _Request(actor, int(project["id"]), doc, dict(document), graph.to_json(), graph.sha256(), if_match)
     return write(ctx.database, lambda unit: _publish(unit, request))
 
 
@@ -76,27 +74,46 @@ def _publish(unit: UnitOfWork, request: _Request) -> Published:
         if request.if_match is not None:
             raise NotFound(f"pipeline {name} was not found: it cannot match", resolution="publish it without If-Match")
         pipeline_id = pipelines.insert_pipeline(
-            unit.connection, project_id=project_id, name=name, lock_version=1, created_by=request.actor.username[:64],
-            created_at=unit.now, updated_at=unit.now, draft=None, current_version_id=None, **texts,
+            unit.connection,
+            project_id=project_id,
+            name=name,
+            lock_version=1,
+            created_by=request.actor.username[:64],
+            created_at=unit.now,
+            updated_at=unit.now,
+            draft=None,
+            current_version_id=None,
+            **texts,
         )
         lock_version, number, current, before = 1, 0, None, None
     else:
         pipeline_id, lock_version = int(row["id"]), int(row["lock_version"])
         if request.if_match is not None and request.if_match != lock_version:
             raise Conflict(
-                f"pipeline {name} has changed since you read it (now at {lock_version})", code="stale_document",
+                f"pipeline {name} has changed since you read it (now at {lock_version})",
+                code="stale_document",
                 resolution="read it again and repeat your change",
             )
-        before = pipelines.get_version(unit.connection, scope, version_id=row["current_version_id"]) \
-            if row["current_version_id"] is not None else None
+        before = (
+            pipelines.get_version(unit.connection, scope, version_id=row["current_version_id"])
+            if row["current_version_id"] is not None
+            else None
+        )
         number, current = (int(before["number"]), str(before["sha256"])) if before else (0, None)
     created = current != request.sha256
     changes: dict[str, Any] = {}
     if created:
         number = pipelines.last_number(unit.connection, scope, pipeline_id) + 1
         changes["current_version_id"] = pipelines.insert_version(
-            unit.connection, project_id=project_id, pipeline_id=pipeline_id, number=number, sha256=request.sha256,
-            graph=request.graph, document=request.document, created_by=request.actor.username[:64], created_at=unit.now,
+            unit.connection,
+            project_id=project_id,
+            pipeline_id=pipeline_id,
+            number=number,
+            sha256=request.sha256,
+            graph=request.graph,
+            document=request.document,
+            created_by=request.actor.username[:64],
+            created_at=unit.now,
         )
     scheduled = _schedule(unit, scope, request, pipeline_id)
     shown = before["document"] if before is not None and not created else request.document
@@ -104,9 +121,15 @@ def _publish(unit: UnitOfWork, request: _Request) -> Published:
     if row is not None and not scheduled and all(row[key] == value for key, value in changes.items()):
         return Published(pipeline_id, number, False, lock_version)
     lock_version = lock_version + 1 if row is not None else 1
-    pipelines.update_pipeline(unit.connection, scope, pipeline_id, lock_version=lock_version, updated_at=unit.now, **changes)
+    pipelines.update_pipeline(
+        unit.connection, scope, pipeline_id, lock_version=lock_version, updated_at=unit.now, **changes
+    )
     audit(
-        unit, request.actor, Permission.PIPELINE_WRITE, f"pipeline:{pipeline_id}", project_id=project_id,
+        unit,
+        request.actor,
+        Permission.PIPELINE_WRITE,
+        f"pipeline:{pipeline_id}",
+        project_id=project_id,
         detail={"name": name, "version": number, "created": created},
     )
     return Published(pipeline_id, number, created, lock_version)

@@ -52,7 +52,9 @@ class TemplateContent:
         return cls(meta.name, meta.title or meta.name, meta.category or "", meta.description or "", body, files, digest)
 
 
-def publish_template(ctx: Context, actor: Actor, document: Mapping[str, Any], *, project: str | None = None) -> PublishedTemplate:
+def publish_template(
+    ctx: Context, actor: Actor, document: Mapping[str, Any], *, project: str | None = None
+) -> PublishedTemplate:
     """Into `project`, else the document's, else `public`; a new version only when the content differs.
 
     Raises Invalid with every problem, NotFound, Forbidden, Conflict (the catalogue or another project has the name).
@@ -72,13 +74,18 @@ def publish_template(ctx: Context, actor: Actor, document: Mapping[str, Any], *,
         taken = found is None and templates.name_exists(unit.connection, content.name)
         if taken or (found is not None and found["project_id"] != project_id):
             raise Conflict(
-                f"the name {content.name} is taken by another template", code="template_exists",
+                f"the name {content.name} is taken by another template",
+                code="template_exists",
                 resolution="choose another name, for instance with the project's slug in front",
             )
         stored = store_template(unit, scope, content, project_id=project_id, template_id=found["id"] if found else None)
         if stored.created:
             audit(
-                unit, actor, Permission.TEMPLATE_WRITE, f"template:{content.name}", project_id=project_id,
+                unit,
+                actor,
+                Permission.TEMPLATE_WRITE,
+                f"template:{content.name}",
+                project_id=project_id,
                 detail={"version": stored.version},
             )
         return stored
@@ -91,7 +98,10 @@ def store_template(
 ) -> PublishedTemplate:
     """Write a checked template within the caller's transaction and make the version current."""
     head: dict[str, Any] = {
-        "title": content.title, "category": content.category[:64], "description": content.description, "retired": False,
+        "title": content.title,
+        "category": content.category[:64],
+        "description": content.description,
+        "retired": False,
         "updated_at": unit.now,
     }
     if template_id is None:
@@ -100,8 +110,13 @@ def store_template(
     if known is None:
         number = templates.last_number(unit.connection, scope, template_id) + 1
         version_id = templates.insert_version(
-            unit.connection, job_template_id=template_id, number=number, sha256=content.sha256, document=content.document,
-            files=content.files, created_at=unit.now,
+            unit.connection,
+            job_template_id=template_id,
+            number=number,
+            sha256=content.sha256,
+            document=content.document,
+            files=content.files,
+            created_at=unit.now,
         )
     else:
         version_id, number = int(known["id"]), int(known["number"])

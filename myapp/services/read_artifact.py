@@ -18,7 +18,7 @@ from myapp.storage.artifacts import FOLDER, ArtifactStore, zipped
 
 @dataclass(frozen=True)
 class Artifact:
-    """`kind` file or folder; `inner` is the file of a folder that was asked for; `size` in bytes (a folder's: its files).
+    """`kind` file or folder; `inner`: the file of a folder that was asked for; `size` in bytes (a folder's: its files).
 
     `filename` is a plain name for a download. `media_type` is guessed from the name and must not be trusted: serve it
     with `nosniff` and as an attachment unless it is known to be harmless.
@@ -56,7 +56,9 @@ def read_artifact(ctx: Context, actor: Actor, run_id: int, task_key: str, name: 
         require_run(connection, actor, run_id, Permission.ARTIFACT_READ)
         row = results.find_output(connection, TenantScope.of(actor), run_id, task_key, name)
     if row is None or row["kind"] != "artifact":
-        raise NotFound(f"task {shown(task_key)} of run {run_id} has no artifact {shown(name)}", code="artifact_not_found")
+        raise NotFound(
+            f"task {shown(task_key)} of run {run_id} has no artifact {shown(name)}", code="artifact_not_found"
+        )
     path, store = str(row["path"]), ctx.artifacts
     if row["media_type"] == FOLDER and inner:
         filename = inner.rsplit("/", 1)[-1]

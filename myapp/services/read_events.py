@@ -15,7 +15,9 @@ from myapp.utils.clock import iso
 MAX_EVENTS = 1000
 
 
-def events_after(ctx: Context, actor: Actor, run_id: int, after_seq: int = 0, limit: int = MAX_EVENTS) -> list[dict[str, Any]]:
+def events_after(
+    ctx: Context, actor: Actor, run_id: int, after_seq: int = 0, limit: int = MAX_EVENTS
+) -> list[dict[str, Any]]:
     """Changes with `seq > after_seq`, in order: `{seq, entity, id, task, attempt, from, to, actor, reason, at, final}`.
 
     `seq` is the cursor; `final` is True on the last event there will ever be. Raises NotFound.
@@ -27,9 +29,17 @@ def events_after(ctx: Context, actor: Actor, run_id: int, after_seq: int = 0, li
         )
     return [
         {
-            "seq": row["run_seq"], "entity": row["entity"], "id": row["entity_id"], "task": row["node_key"],
-            "attempt": row["attempt_no"], "from": row["from_phase"], "to": row["to_phase"], "actor": row["actor"],
-            "reason": row["reason"], "at": iso(row["at"]), "final": row["entity"] == "run" and row["to_phase"] in RUN_TERMINAL,
+            "seq": row["run_seq"],
+            "entity": row["entity"],
+            "id": row["entity_id"],
+            "task": row["node_key"],
+            "attempt": row["attempt_no"],
+            "from": row["from_phase"],
+            "to": row["to_phase"],
+            "actor": row["actor"],
+            "reason": row["reason"],
+            "at": iso(row["at"]),
+            "final": row["entity"] == "run" and row["to_phase"] in RUN_TERMINAL,
         }
         for row in rows
     ]

@@ -23,10 +23,17 @@ MIN_LIMIT = 64
 
 
 def read_log(
-    ctx: Context, actor: Actor, run_id: int, task_key: str, *, attempt: int | None = None, rank: int = 0, offset: int = 0,
+    ctx: Context,
+    actor: Actor,
+    run_id: int,
+    task_key: str,
+    *,
+    attempt: int | None = None,
+    rank: int = 0,
+    offset: int = 0,
     limit: int = DEFAULT_LIMIT,
 ) -> dict[str, Any]:
-    """`{text, offset, next_offset, eof, size, attempt}`: the text from byte `offset`; go on at `next_offset` until `eof`.
+    """`{text, offset, next_offset, eof, size, attempt}`: text from byte `offset`; go on at `next_offset` until `eof`.
 
     `attempt` None: the newest. A negative `offset` counts from the end. `limit`: bytes, 64 to 1 MiB. The text holds no
     NUL and no control sequences but colours; a character cut by the end of the piece comes with the next one.
@@ -67,6 +74,9 @@ def _locate(
 def _reply(piece: LogSlice, size: int, at_end: bool, *, full: bool) -> dict[str, Any]:
     used = complete(piece.data, final=at_end, full=full)
     return {
-        "text": safe_text(piece.data[:used]), "offset": piece.offset, "next_offset": piece.offset + used, "eof": at_end,
+        "text": safe_text(piece.data[:used]),
+        "offset": piece.offset,
+        "next_offset": piece.offset + used,
+        "eof": at_end,
         "size": size,
     }

@@ -17,7 +17,12 @@ from myapp.services.paging import Page, bounds
 from myapp.utils.clock import iso
 
 __all__ = [
-    "PipelineFilter", "describe_pipeline", "describe_version", "find_pipeline", "list_pipelines", "list_versions",
+    "PipelineFilter",
+    "describe_pipeline",
+    "describe_version",
+    "find_pipeline",
+    "list_pipelines",
+    "list_versions",
     "require_pipeline",
 ]
 _NEXT_TIMES = 5
@@ -94,21 +99,32 @@ def describe_version(ctx: Context, actor: Actor, pipeline_id: int, number: int) 
     if version is None:
         raise NotFound(f"pipeline {row['name']} has no version {number}", code="version_not_found")
     return _version(version) | {
-        "current": version["id"] == row["current_version_id"], "graph": version["graph"], "document": version["document"]
+        "current": version["id"] == row["current_version_id"],
+        "graph": version["graph"],
+        "document": version["document"],
     }
 
 
 def _brief(row: RowMapping) -> dict[str, Any]:
     return {
-        "id": row["id"], "project": row["project"], "name": row["name"], "title": row["title"],
-        "description": row["description"], "lock_version": row["lock_version"], "created_by": row["created_by"],
-        "created_at": iso(row["created_at"]), "updated_at": iso(row["updated_at"]),
+        "id": row["id"],
+        "project": row["project"],
+        "name": row["name"],
+        "title": row["title"],
+        "description": row["description"],
+        "lock_version": row["lock_version"],
+        "created_by": row["created_by"],
+        "created_at": iso(row["created_at"]),
+        "updated_at": iso(row["updated_at"]),
     }
 
 
 def _version(row: RowMapping) -> dict[str, Any]:
     return {
-        "id": row["id"], "version": row["number"], "sha256": row["sha256"], "created_by": row["created_by"],
+        "id": row["id"],
+        "version": row["number"],
+        "sha256": row["sha256"],
+        "created_by": row["created_by"],
         "created_at": iso(row["created_at"]),
     }
 
@@ -117,14 +133,25 @@ def _schedule_brief(row: RowMapping) -> dict[str, Any] | None:
     if row["cron"] is None:
         return None
     return {
-        "cron": row["cron"], "timezone": row["timezone"], "paused": bool(row["paused"]), "next_due_at": iso(row["next_due_at"])
+        "cron": row["cron"],
+        "timezone": row["timezone"],
+        "paused": bool(row["paused"]),
+        "next_due_at": iso(row["next_due_at"]),
     }
 
 
 def _schedule(row: RowMapping, now: float) -> dict[str, Any]:
     return {
-        "id": row["id"], "cron": row["cron"], "timezone": row["timezone"], "catchup": row["catchup"],
-        "max_active_runs": row["max_active_runs"], "paused": bool(row["paused"]), "params": row["params"],
-        "next_due_at": iso(row["next_due_at"]), "created_by": row["created_by"],
-        "next_times": [] if row["paused"] else [iso(t) for t in next_times(row["cron"], row["timezone"], now, _NEXT_TIMES)],
+        "id": row["id"],
+        "cron": row["cron"],
+        "timezone": row["timezone"],
+        "catchup": row["catchup"],
+        "max_active_runs": row["max_active_runs"],
+        "paused": bool(row["paused"]),
+        "params": row["params"],
+        "next_due_at": iso(row["next_due_at"]),
+        "created_by": row["created_by"],
+        "next_times": []
+        if row["paused"]
+        else [iso(t) for t in next_times(row["cron"], row["timezone"], now, _NEXT_TIMES)],
     }

@@ -21,14 +21,17 @@ def require_project(connection: Connection, actor: Actor, slug: str, permission:
     row = projects.find_project(connection, TenantScope.of(actor), slug)
     if row is None:
         raise NotFound(
-            f"project {shown(slug)} was not found", code="project_not_found",
+            f"project {shown(slug)} was not found",
+            code="project_not_found",
             resolution="Check the name, or ask the project's owner for access.",
         )
     actor.require(permission, row["id"], what=f"project {slug}")
     return row
 
 
-def list_projects(ctx: Context, actor: Actor, *, contains: str = "", page: int = 0, page_size: int | None = None) -> Page:
+def list_projects(
+    ctx: Context, actor: Actor, *, contains: str = "", page: int = 0, page_size: int | None = None
+) -> Page:
     """The projects one is a member of (an administrator: all), by slug."""
     actor.require(Permission.SELF)
     limit, offset = bounds(page, page_size)
@@ -68,15 +71,25 @@ def roles_of(ctx: Context, user_id: int) -> dict[int, Role]:
 def _brief(row: RowMapping, actor: Actor) -> dict[str, Any]:
     role = actor.roles.get(row["id"])
     return {
-        "id": row["id"], "slug": row["slug"], "title": row["title"], "description": row["description"],
-        "namespace": row["namespace"], "backend": row["backend"], "created_by": row["created_by"],
-        "created_at": iso(row["created_at"]), "role": str(role) if role else None,
+        "id": row["id"],
+        "slug": row["slug"],
+        "title": row["title"],
+        "description": row["description"],
+        "namespace": row["namespace"],
+        "backend": row["backend"],
+        "created_by": row["created_by"],
+        "created_at": iso(row["created_at"]),
+        "role": str(role) if role else None,
     }
 
 
 def _member(row: RowMapping) -> dict[str, Any]:
     name = f"{row['first_name'] or ''} {row['last_name'] or ''}".strip()
     return {
-        "user_id": row["user_id"], "username": row["username"], "name": name, "email": row["email"], "role": row["role"],
+        "user_id": row["user_id"],
+        "username": row["username"],
+        "name": name,
+        "email": row["email"],
+        "role": row["role"],
         "since": iso(row["created_at"]),
     }

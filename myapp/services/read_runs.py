@@ -20,6 +20,7 @@ from myapp.utils.clock import iso
 
 __all__ = ["RunFilter", "describe_run", "list_metrics", "list_runs", "list_tasks", "read_run", "require_run"]
 COUNT_UP_TO = 10_000
+COUNT_FOUND_UP_TO = 1000  # for filters without an index
 DEFAULT_TASKS = 1000
 MAX_TASKS = 10_000
 MAX_RESULTS = 10_000
@@ -31,7 +32,9 @@ def require_run(connection: Connection, actor: Actor, run_id: int, permission: P
     """The run's row with its `project`, when the actor may do this with it. Raises NotFound or Forbidden."""
     row = runs.get_run(connection, TenantScope.of(actor), run_id)
     if row is None:
-        raise NotFound(f"run {run_id} was not found", code="run_not_found", resolution="List yours with `cube get runs`.")
+        raise NotFound(
+            f"run {run_id} was not found", code="run_not_found", resolution="List yours with `cube get runs`."
+        )
     actor.require(permission, row["project_id"], what=f"run {run_id}")
     return row
 
@@ -39,24 +42,31 @@ def require_run(connection: Connection, actor: Actor, run_id: int, permission: P
 def list_runs(
     ctx: Context, actor: Actor, wanted: RunFilter | None = None, *, page: int = 0, page_size: int | None = None
 ) -> Page:
-    """Newest first. Counts exactly up to 10,000; follow `next_before_id` (as `before_id`) rather than far pages."""
+    """Newest first; follow `next_before_id` (as `before_id`) rather than far pages.
+
+    Counts exactly up to 10,000, and up to 1000 when it searches names or users.
+    """
     actor.require(Permission.SELF)
     wanted = wanted or RunFilter()
     if unknown := [p for p in wanted.phases if p not in _PHASES]:
         raise Invalid(
-            f"phase: {shown(unknown[0])} is not a phase of runs", code="unknown_phase",
+            f"phase: {shown(unknown[0])} is not a phase of runs",
+            code="unknown_phase",
             resolution="use some of: " + ", ".join(RunPhase),
         )
     limit, offset = bounds(page, page_size)
+    most = COUNT_FOUND_UP_TO if wanted.contains or wanted.created_by else COUNT_UP_TO
     scope = TenantScope.of(actor)
     with ctx.database.read() as connection:
         rows = runs.list_runs(connection, scope, wanted, limit=limit, offset=offset)
         if wanted.before_id is None and offset == 0 and len(rows) < limit:
             count = len(rows)
         else:
-            count = runs.count_runs(connection, scope, wanted, at_most=COUNT_UP_TO + 1)
+            count = runs.count_runs(connection, scope, wanted, at_most=most + 1)
     return Page(
-        min(count, COUNT_UP_TO), [_brief(row) for row in rows], count <= COUNT_UP_TO,
+        min(count, most),
+        [_brief(row) for row in rows],
+        count <= most,
         int(rows[-1]["id"]) if len(rows) == limit else None,
     )
 
@@ -68,7 +78,12 @@ def read_run(ctx: Context, actor: Actor, run_id: int) -> dict[str, Any]:
 
 
 def describe_run(
-    ctx: Context, actor: Actor, run_id: int, *, tasks_limit: int = DEFAULT_TASKS, after_ordinal: int = -1,
+    ctx: Context,
+    actor: Actor,
+    run_id: int,
+    *,
+    tasks_limit: int = DEFAULT_TASKS,
+    after_ordinal: int = -1,
     phases: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """The run, how many tasks are in each phase, one page of tasks with their attempts, and what they left behind.
@@ -106,7 +121,12 @@ def describe_run(
 
 
 def list_tasks(
-    ctx: Context, actor: Actor, run_id: int, *, phases: tuple[str, ...] = (), after_ordinal: int = -1,
+    ctx: Context,
+    actor: Actor,
+    run_id: int,
+    *,
+    phases: tuple[str, ...] = (),
+    after_ordinal: int = -1,
     limit: int = DEFAULT_TASKS,
 ) -> tuple[list[dict[str, Any]], int | None]:
     """One page of a run's tasks in the order of the pipeline, and the cursor of the next."""
@@ -124,14 +144,25 @@ def list_metrics(
     with ctx.database.read() as connection:
         require_run(connection, actor, run_id, Permission.RUN_READ)
         rows = results.metric_points(
-            connection, TenantScope.of(actor), run_id, name=name, after_id=after_id, limit=max(1, min(limit, MAX_RESULTS))
+            connection,
+            TenantScope.of(actor),
+            run_id,
+            name=name,
+            after_id=after_id,
+            limit=max(1, min(limit, MAX_RESULTS)),
         )
     return [{"id": row["id"], **metric_view(row)} for row in rows]
 
 
 def _tasks(
-    ctx: Context, connection: Connection, scope: TenantScope, run: RowMapping, counts: dict[str, int],
-    phases: tuple[str, ...], after_ordinal: int, limit: int,
+    ctx: Context,
+    connection: Connection,
+    scope: TenantScope,
+    run: RowMapping,
+    counts: dict[str, int],
+    phases: tuple[str, ...],
+    after_ordinal: int,
+    limit: int,
 ) -> tuple[list[dict[str, Any]], int | None]:
     limit = max(0, min(limit, MAX_TASKS))
     if limit == 0:
@@ -144,9 +175,7 @@ def _tasks(
     return page, int(rows[-1]["ordinal"]) if len(rows) == limit else None
 
 
-def _waiting(
-    ctx: Context, connection: Connection, run: RowMapping, counts: dict[str, int], rows: Any
-) -> Waiting:
+def _waiting(ctx: Context, connection: Connection, run: RowMapping, counts: dict[str, int], rows: Any) -> Waiting:
     """What the reasons of waiting tasks are made of; asked for only when some wait."""
     holding = sum(counts.get(p, 0) for p in (TaskPhase.QUEUED, TaskPhase.ADMITTED, TaskPhase.ACTIVE))
     queued = next((r for r in rows if r["phase"] == TaskPhase.QUEUED), None)
@@ -161,27 +190,49 @@ def _waiting(
         free = {name: amount - held.get(name, 0) for name, amount in there.items()}
         ahead = tasks.queue_ahead(connection, queued["backend"], queued["precedence"], run["id"], queued["id"])
     return Waiting(
-        now=ctx.database.clock(), capacity=there, free=free, first_queued=queued["id"] if queued is not None else None,
-        ahead=ahead, parallelism=run["parallelism"], holding=holding,
+        now=ctx.database.clock(),
+        capacity=there,
+        free=free,
+        first_queued=queued["id"] if queued is not None else None,
+        ahead=ahead,
+        parallelism=run["parallelism"],
+        holding=holding,
     )
 
 
 def _brief(row: RowMapping) -> dict[str, Any]:
     started, finished = row["started_at"], row["finished_at"]
     return {
-        "id": row["id"], "project": row["project"], "pipeline_id": row["pipeline_id"], "kind": row["kind"],
-        "name": row["name"], "phase": row["phase"], "desired": row["desired"], "event_seq": row["event_seq"],
-        "priority": _PRIORITIES.get(-row["precedence"], str(-row["precedence"])), "reason_code": row["reason_code"],
-        "reason": row["reason"], "retry_of": row["retry_of"], "schedule_id": row["schedule_id"],
-        "scheduled_at": iso(row["scheduled_at"]), "submitted_at": iso(row["submitted_at"]), "started_at": iso(started),
-        "finished_at": iso(finished), "created_by": row["created_by"],
+        "id": row["id"],
+        "project": row["project"],
+        "pipeline_id": row["pipeline_id"],
+        "kind": row["kind"],
+        "name": row["name"],
+        "phase": row["phase"],
+        "desired": row["desired"],
+        "event_seq": row["event_seq"],
+        "priority": _PRIORITIES.get(-row["precedence"], str(-row["precedence"])),
+        "reason_code": row["reason_code"],
+        "reason": row["reason"],
+        "retry_of": row["retry_of"],
+        "schedule_id": row["schedule_id"],
+        "scheduled_at": iso(row["scheduled_at"]),
+        "submitted_at": iso(row["submitted_at"]),
+        "started_at": iso(started),
+        "finished_at": iso(finished),
+        "created_by": row["created_by"],
         "duration_s": round(finished - started, 3) if started is not None and finished is not None else None,
     }
 
 
 def _whole(row: RowMapping) -> dict[str, Any]:
     return _brief(row) | {
-        "pipeline_version_id": row["pipeline_version_id"], "params": row["params"], "backend": row["backend"],
-        "queue": row["queue"], "parallelism": row["parallelism"], "timeout_s": row["timeout_s"],
-        "deadline_at": iso(row["deadline_at"]), "version": row["version"],
+        "pipeline_version_id": row["pipeline_version_id"],
+        "params": row["params"],
+        "backend": row["backend"],
+        "queue": row["queue"],
+        "parallelism": row["parallelism"],
+        "timeout_s": row["timeout_s"],
+        "deadline_at": iso(row["deadline_at"]),
+        "version": row["version"],
     }

@@ -17,7 +17,13 @@ from myapp.utils.clock import iso
 
 
 def list_templates(
-    ctx: Context, actor: Actor, *, category: str = "", contains: str = "", retired: bool = False, page: int = 0,
+    ctx: Context,
+    actor: Actor,
+    *,
+    category: str = "",
+    contains: str = "",
+    retired: bool = False,
+    page: int = 0,
     page_size: int | None = None,
 ) -> Page:
     """By category and name, with arguments and outputs but without scripts."""
@@ -43,7 +49,8 @@ def describe_template(ctx: Context, actor: Actor, name: str) -> dict[str, Any]:
             raise NotFound(f"there is no job template {shown(name)}", resolution=did_you_mean(name, known))
         versions = templates.versions_named(connection, scope, [name])
     return _brief(row) | {
-        "document": row["document"], "files": row["files"],
+        "document": row["document"],
+        "files": row["files"],
         "versions": [{"version": v["number"], "sha256": v["sha256"], "current": bool(v["current"])} for v in versions],
     }
 
@@ -51,8 +58,18 @@ def describe_template(ctx: Context, actor: Actor, name: str) -> dict[str, Any]:
 def _brief(row: RowMapping) -> dict[str, Any]:
     spec = row["document"]["spec"]
     return {
-        "id": row["id"], "name": row["name"], "project": row["project"], "title": row["title"], "category": row["category"],
-        "description": row["description"], "framework": spec["framework"], "version": row["version"],
-        "sha256": row["sha256"], "retired": bool(row["retired"]), "updated_at": iso(row["updated_at"]),
-        "args": spec.get("args", []), "outputs": spec.get("outputs", []), "resources": spec.get("resources"),
+        "id": row["id"],
+        "name": row["name"],
+        "project": row["project"],
+        "title": row["title"],
+        "category": row["category"],
+        "description": row["description"],
+        "framework": spec["framework"],
+        "version": row["version"],
+        "sha256": row["sha256"],
+        "retired": bool(row["retired"]),
+        "updated_at": iso(row["updated_at"]),
+        "args": spec.get("args", []),
+        "outputs": spec.get("outputs", []),
+        "resources": spec.get("resources"),
     }

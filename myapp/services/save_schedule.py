@@ -38,7 +38,11 @@ def save_schedule(ctx: Context, actor: Actor, pipeline_id: int, schedule: dict[s
         locked = _locked(unit, actor, pipeline_id)
         store_schedule(unit, TenantScope.of(actor), actor, pipeline_id, locked["project_id"], wanted)
         audit(
-            unit, actor, Permission.SCHEDULE_WRITE, f"pipeline:{pipeline_id}", project_id=locked["project_id"],
+            unit,
+            actor,
+            Permission.SCHEDULE_WRITE,
+            f"pipeline:{pipeline_id}",
+            project_id=locked["project_id"],
             detail={"cron": wanted.cron, "timezone": wanted.timezone, "paused": wanted.paused},
         )
 
@@ -63,7 +67,11 @@ def pause_schedule(ctx: Context, actor: Actor, pipeline_id: int, *, paused: bool
             changes["next_due_at"] = due_times(row["cron"], row["timezone"], unit.now, 1)[0]
         pipelines.update_schedule(unit.connection, scope, pipeline_id, **changes)
         audit(
-            unit, actor, Permission.SCHEDULE_WRITE, f"pipeline:{pipeline_id}", project_id=locked["project_id"],
+            unit,
+            actor,
+            Permission.SCHEDULE_WRITE,
+            f"pipeline:{pipeline_id}",
+            project_id=locked["project_id"],
             detail={"paused": paused},
         )
 
@@ -80,7 +88,11 @@ def delete_schedule(ctx: Context, actor: Actor, pipeline_id: int) -> None:
         if not pipelines.delete_schedule(unit.connection, TenantScope.of(actor), pipeline_id):
             raise _no_schedule(pipeline_id)
         audit(
-            unit, actor, Permission.SCHEDULE_WRITE, f"pipeline:{pipeline_id}", project_id=locked["project_id"],
+            unit,
+            actor,
+            Permission.SCHEDULE_WRITE,
+            f"pipeline:{pipeline_id}",
+            project_id=locked["project_id"],
             detail={"deleted": True},
         )
 
@@ -107,7 +119,10 @@ def store_schedule(
     """
     row = pipelines.get_schedule(unit.connection, scope, pipeline_id)
     values: dict[str, Any] = {
-        "cron": doc.cron, "timezone": doc.timezone, "catchup": doc.catchup, "max_active_runs": doc.max_active_runs,
+        "cron": doc.cron,
+        "timezone": doc.timezone,
+        "catchup": doc.catchup,
+        "max_active_runs": doc.max_active_runs,
         "params": doc.params,
     }
     if "paused" in doc.model_fields_set or row is None:

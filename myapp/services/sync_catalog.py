@@ -30,7 +30,7 @@ class Synced:
 
 
 def sync_catalog(ctx: Context, actor: Actor, catalog: Catalog) -> Synced:
-    """All or nothing; the same again changes nothing. Existing pipeline versions keep the template versions they pinned.
+    """All or nothing; the same again changes nothing. Pipeline versions keep the template versions they pinned.
 
     Raises Invalid, naming file and line, when anything in the catalogue is broken; Forbidden; Conflict when a project's
     template has a name of the catalogue.
@@ -45,12 +45,15 @@ def sync_catalog(ctx: Context, actor: Actor, catalog: Catalog) -> Synced:
         scope = TenantScope.platform()
         if taken := templates.taken_names(unit.connection, contents):
             raise Conflict(
-                f"a project has a template of the same name: {', '.join(sorted(taken))}", code="template_exists",
+                f"a project has a template of the same name: {', '.join(sorted(taken))}",
+                code="template_exists",
                 resolution="rename one of them",
             )
         before = {row["name"]: row for row in templates.lock_catalog(unit.connection)}
         current = {
-            row["name"]: row["sha256"] for row in templates.versions_named(unit.connection, scope, before) if row["current"]
+            row["name"]: row["sha256"]
+            for row in templates.versions_named(unit.connection, scope, before)
+            if row["current"]
         }
         created: list[str] = []
         updated: list[str] = []
@@ -68,7 +71,10 @@ def sync_catalog(ctx: Context, actor: Actor, catalog: Catalog) -> Synced:
         synced = Synced(tuple(created), tuple(updated), tuple(retired), tuple(unchanged))
         if synced.changed:
             audit(
-                unit, actor, Permission.CATALOG_SYNC, "catalog",
+                unit,
+                actor,
+                Permission.CATALOG_SYNC,
+                "catalog",
                 detail={"created": created, "updated": updated, "retired": retired},
             )
         return synced

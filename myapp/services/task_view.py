@@ -53,14 +53,25 @@ def task_view(
 ) -> dict[str, Any]:
     started, finished = row["started_at"], row["finished_at"]
     return {
-        "id": row["id"], "key": row["node_key"], "title": node.title if node is not None else None,
-        "template": node.template if node is not None else None, "depends_on": list(node.upstream) if node is not None else [],
-        "position": node.position if node is not None else None, "ordinal": row["ordinal"], "phase": row["phase"],
-        "reason_code": row["reason_code"], "reason": row["reason"], "waiting": waiting.reason(row, attempts),
-        "allow_failure": bool(row["allow_failure"]), "carried_from": row["carried_from"],
-        "user_failures": row["user_failures"], "infra_failures": row["infra_failures"],
+        "id": row["id"],
+        "key": row["node_key"],
+        "title": node.title if node is not None else None,
+        "template": node.template if node is not None else None,
+        "depends_on": list(node.upstream) if node is not None else [],
+        "position": node.position if node is not None else None,
+        "ordinal": row["ordinal"],
+        "phase": row["phase"],
+        "reason_code": row["reason_code"],
+        "reason": row["reason"],
+        "waiting": waiting.reason(row, attempts),
+        "allow_failure": bool(row["allow_failure"]),
+        "carried_from": row["carried_from"],
+        "user_failures": row["user_failures"],
+        "infra_failures": row["infra_failures"],
         "resources": {"cpu_milli": row["cpu_milli"], "memory": row["memory"], "gpu": row["gpu"]},
-        "ready_at": iso(row["ready_at"]), "queued_at": iso(row["queued_at"]), "started_at": iso(started),
+        "ready_at": iso(row["ready_at"]),
+        "queued_at": iso(row["queued_at"]),
+        "started_at": iso(started),
         "finished_at": iso(finished),
         "duration_s": round(finished - started, 3) if started is not None and finished is not None else None,
         "attempts": [attempt_view(attempt) for attempt in attempts],
@@ -69,11 +80,22 @@ def task_view(
 
 def attempt_view(row: RowMapping) -> dict[str, Any]:
     return {
-        "no": row["attempt_no"], "phase": row["phase"], "backend": row["backend"], "object_name": row["object_name"],
-        "observed": row["observed"], "message": row["message"], "outcome": row["outcome"],
-        "stop_reason": row["stop_reason"], "exit_code": row["exit_code"], "cause": row["cause"], "devices": row["devices"],
-        "diagnosis": row["diagnosis"], "ranks": [_rank_view(rank) for rank in row["ranks"] or []],
-        "created_at": iso(row["created_at"]), "released_at": iso(row["released_at"]), "started_at": iso(row["started_at"]),
+        "no": row["attempt_no"],
+        "phase": row["phase"],
+        "backend": row["backend"],
+        "object_name": row["object_name"],
+        "observed": row["observed"],
+        "message": row["message"],
+        "outcome": row["outcome"],
+        "stop_reason": row["stop_reason"],
+        "exit_code": row["exit_code"],
+        "cause": row["cause"],
+        "devices": row["devices"],
+        "diagnosis": row["diagnosis"],
+        "ranks": [_rank_view(rank) for rank in row["ranks"] or []],
+        "created_at": iso(row["created_at"]),
+        "released_at": iso(row["released_at"]),
+        "started_at": iso(row["started_at"]),
         "finished_at": iso(row["finished_at"]),
     }
 
@@ -84,7 +106,11 @@ def artifact_view(row: RowMapping) -> dict[str, Any]:
 
 def metric_view(row: RowMapping) -> dict[str, Any]:
     out = {
-        "task": row["node_key"], "name": row["name"], "value": row["value"], "step": row["step"], "at": iso(row["at"])
+        "task": row["node_key"],
+        "name": row["name"],
+        "value": row["value"],
+        "step": row["step"],
+        "at": iso(row["at"]),
     }
     if "points" in row:
         out["points"] = row["points"]

@@ -40,7 +40,9 @@ def write(database: Database, work: Callable[[UnitOfWork], T]) -> T:
         time.sleep(random.uniform(0, 0.01 * 2**attempt))
     if isinstance(last, OperationalError):
         raise Unavailable("the database is too busy", resolution="try again", retry_after=1.0) from last
-    raise Conflict("somebody else changed the same thing at the same time", code="lost_race", resolution="try again") from last
+    raise Conflict(
+        "somebody else changed the same thing at the same time", code="lost_race", resolution="try again"
+    ) from last
 
 
 def _lost_race(error: OperationalError) -> bool:
@@ -49,11 +51,23 @@ def _lost_race(error: OperationalError) -> bool:
 
 
 def audit(
-    unit: UnitOfWork, actor: Actor, action: Permission | str, target: str, *, project_id: int | None = None,
+    unit: UnitOfWork,
+    actor: Actor,
+    action: Permission | str,
+    target: str,
+    *,
+    project_id: int | None = None,
     detail: dict[str, Any] | None = None,
 ) -> None:
     """Who did what, in the same transaction."""
     insert_audit(
-        unit.connection, at=unit.now, actor=actor.username, user_id=actor.user_id, project_id=project_id,
-        action=str(action), target=target, address=actor.address, detail=detail,
+        unit.connection,
+        at=unit.now,
+        actor=actor.username,
+        user_id=actor.user_id,
+        project_id=project_id,
+        action=str(action),
+        target=target,
+        address=actor.address,
+        detail=detail,
     )

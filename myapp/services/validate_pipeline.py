@@ -28,7 +28,7 @@ MAX_TITLE, MAX_DESCRIPTION = 200, 2000
 
 
 def validate_document(ctx: Context, actor: Actor, document: Any) -> list[Problem]:
-    """All problems of a Pipeline, AIJob or JobTemplate; empty when it would be accepted. Raises NotFound for its project."""
+    """All problems of a Pipeline, AIJob or JobTemplate; none when it would be accepted. NotFound for its project."""
     kind, problems = kind_of(document)
     if kind is None:
         return problems
@@ -71,15 +71,19 @@ def check_template(ctx: Context, doc: JobTemplateDoc) -> list[Problem]:
     if doc.spec.framework not in ctx.frameworks:
         problems.append(
             Problem(
-                code="unknown_framework", message=f"there is no framework {shown(doc.spec.framework)}",
-                field="spec.framework", resolution=did_you_mean(doc.spec.framework, ctx.frameworks),
+                code="unknown_framework",
+                message=f"there is no framework {shown(doc.spec.framework)}",
+                field="spec.framework",
+                resolution=did_you_mean(doc.spec.framework, ctx.frameworks),
             )
         )
     script = doc.spec.job.get("scriptFile")
     if isinstance(script, str) and script not in doc.spec.files:
         problems.append(
             Problem(
-                code="missing_file", message=f"there is no file {shown(script)}", field="spec.job.scriptFile",
+                code="missing_file",
+                message=f"there is no file {shown(script)}",
+                field="spec.job.scriptFile",
                 resolution="put its text into spec.files",
             )
         )

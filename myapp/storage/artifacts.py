@@ -34,7 +34,6 @@ class Stored:
     path: str
     size: int
     media_type: str
-    skipped: int = 0         # links and special files that were left out
 
 
 @dataclass(frozen=True)
@@ -83,11 +82,11 @@ class ArtifactStore:
                 shutil.copyfileobj(reader, writer, _BLOCK)
             return
         for entry in entries:
-            place = os.path.join(target, entry.path)
-            os.makedirs(os.path.dirname(place), exist_ok=True)
+            place = Path(target) / entry.path
+            place.parent.mkdir(parents=True, exist_ok=True)
             with self.open(path, entry.path) as reader, open(place, "wb") as writer:
                 shutil.copyfileobj(reader, writer, _BLOCK)
-        os.makedirs(target, exist_ok=True)
+        Path(target).mkdir(parents=True, exist_ok=True)
 
     def open(self, path: str, inner: str = "") -> BinaryIO:
         """An artifact, or the file `inner` of a folder, for reading. Raises NotFound for anything but a plain file."""
@@ -140,7 +139,7 @@ class ArtifactStore:
             raise NotFound(f"there is no artifact {shown(path)}")
         if not target.is_dir():
             return None
-        return sorted((Entry(inner, size) for inner, size, _ in _walk(target, Skipped())), key=lambda e: e.path)
+        return sorted((Entry(inner, size) for inner, size, _ in _walk(target)), key=lambda e: e.path)
 
     def delete_run(self, project: str, run_id: int) -> None:
         """Delete the artifacts of a run that is being deleted."""
@@ -158,14 +157,14 @@ class ArtifactStore:
                 _keep(source, part)
             else:
                 part.mkdir()
-                for inner, _, absolute in _walk(Path(source), Skipped()):
+                for inner, _, absolute in _walk(Path(source)):
                     place = part / inner
                     place.parent.mkdir(parents=True, exist_ok=True)
                     _keep(absolute, place)
             try:
-                os.rename(part, target)
+                part.rename(target)
             except OSError:
-                if not os.path.lexists(target):      # else somebody else was first, with the same
+                if not os.path.lexists(target):  # else somebody else was first, with the same
                     raise
         finally:
             if part.is_dir():
@@ -177,24 +176,16 @@ class ArtifactStore:
         assert self._remote is not None
         if _kind(source, name) == "file":
             self._remote.put_file(source, path)
-            return Stored(path, os.stat(source, follow_symlinks=False).st_size, _media_type(path))
-        skipped = Skipped()
+            return Stored(path, Path(source).stat(follow_symlinks=False).st_size, _media_type(path))
         listing: list[tuple[str, int]] = []
-        for inner, size, absolute in list(_walk(Path(source), skipped)):
+        for inner, size, absolute in list(_walk(Path(source))):
             self._remote.put_file(absolute, f"{path}/{inner}")
             listing.append((inner, size))
         self._remote.put_bytes(json.dumps(sorted(listing)).encode(), f"{path}{_MANIFEST}")
-        return Stored(path, sum(size for _, size in listing), FOLDER, skipped.count)
+        return Stored(path, sum(size for _, size in listing), FOLDER)
 
 
-_MANIFEST = "\x7ffiles.json"     # beside the folder, under a name that no artifact can have
-
-
-class Skipped:
-    """Counts what was left out of a folder."""
-
-    def __init__(self) -> None:
-        self.count = 0
+_MANIFEST = "\x7ffiles.json"  # beside the folder, under a name that no artifact can have
 
 
 def _kind(source: str, name: str) -> str:
@@ -207,12 +198,13 @@ def _kind(source: str, name: str) -> str:
     if stat.S_ISDIR(mode):
         return "folder"
     raise Invalid(
-        f"the artifact {shown(name)} is a link or a special file", code="bad_artifact",
+        f"the artifact {shown(name)} is a link or a special file",
+        code="bad_artifact",
         resolution="write a plain file or a folder into $CUBE_OUTPUT_DIR/artifacts",
     )
 
 
-def _walk(folder: Path, skipped: Skipped) -> Iterator[tuple[str, int, str]]:
+def _walk(folder: Path) -> Iterator[tuple[str, int, str]]:
     """(relative path, size, absolute path) of every plain file below a folder; links and special files are skipped."""
     stack: list[tuple[str, str, int]] = [(str(folder), "", 0)]
     count = 0
@@ -223,18 +215,17 @@ def _walk(folder: Path, skipped: Skipped) -> Iterator[tuple[str, int, str]]:
                 count += 1
                 if count > MAX_ENTRIES:
                     raise TooLarge(
-                        f"the folder has more than {MAX_ENTRIES} entries", code="too_many_files",
+                        f"the folder has more than {MAX_ENTRIES} entries",
+                        code="too_many_files",
                         resolution="pack it into an archive and publish that",
                     )
                 inner = f"{relative}{entry.name}"
                 if bad_segment(entry.name) not in (None, "starts with a dot"):
-                    skipped.count += 1
-                elif entry.is_file(follow_symlinks=False):
+                    continue
+                if entry.is_file(follow_symlinks=False):
                     yield inner, entry.stat(follow_symlinks=False).st_size, entry.path
                 elif entry.is_dir(follow_symlinks=False) and depth < MAX_DEPTH:
                     stack.append((entry.path, f"{inner}/", depth + 1))
-                else:
-                    skipped.count += 1
 
 
 def _keep(source: str, target: Path) -> None:
@@ -250,7 +241,7 @@ def _keep(source: str, target: Path) -> None:
             except OSError:
                 pass
             else:
-                os.chmod(target, 0o644)
+                target.chmod(0o644)
                 return
         with open(target, "xb") as writer:
             shutil.copyfileobj(reader, writer, 1024 * 1024)
@@ -259,7 +250,7 @@ def _keep(source: str, target: Path) -> None:
 def _describe(target: Path, path: str) -> Stored:
     if not target.is_dir():
         return Stored(path, target.stat(follow_symlinks=False).st_size, _media_type(path))
-    return Stored(path, sum(size for _, size, _ in _walk(target, Skipped())), FOLDER)
+    return Stored(path, sum(size for _, size, _ in _walk(target)), FOLDER)
 
 
 def _media_type(path: str) -> str:

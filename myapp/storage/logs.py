@@ -34,7 +34,7 @@ class LogObject:
 
 
 class LogStore:
-    """`root`: folder of the growing logs (and, without `url`, of the sealed ones); `url`: an fsspec URL for sealed logs."""
+    """`root`: folder of the growing logs, and without `url` of the sealed ones; `url`: fsspec URL for sealed logs."""
 
     def __init__(self, root: str | Path, url: str = "") -> None:
         self.root = Path(root).absolute()
@@ -70,7 +70,7 @@ class LogStore:
     ) -> LogSlice:
         """Up to `limit` bytes from `offset`. An offset beyond the end is answered from the end.
 
-        `eof` is True only when the log is sealed and read to its end; a log that does not exist yet is empty, not ended.
+        `eof` is True only when the log is sealed and read to its end; one that does not exist yet is empty, not ended.
         """
         if not 0 <= rank <= _MAX_RANK:
             return LogSlice(b"", 0, 0, True)
@@ -120,7 +120,7 @@ class LogStore:
     def _adopt(self, source: str, folder: Path, rank: int) -> None:
         """Bring a log that a backend kept elsewhere into the folder, whole or not at all."""
         target = folder / _file(rank)
-        if os.path.abspath(source) == str(target) or target.exists():
+        if Path(source).absolute() == target or target.exists():
             return
         folder.mkdir(parents=True, exist_ok=True)
         part = folder / f".{target.name}.part"
@@ -129,7 +129,7 @@ class LogStore:
                 shutil.copyfileobj(reader, writer, 1024 * 1024)
         except FileNotFoundError:
             return
-        os.replace(part, target)
+        part.replace(target)
 
     def _upload(self, folder: Path, prefix: str, sizes: dict[int, int]) -> dict[int, int]:
         """Logs first, then the list of them, then the local ones go: a crash in between is repaired by repeating it."""
@@ -174,7 +174,7 @@ def _mark(path: Path, sizes: dict[int, int]) -> None:
     part = path.with_name(f".{path.name}.part")
     try:
         part.write_text(json.dumps(sizes))
-        os.replace(part, path)
+        part.replace(path)
     except OSError:
         return
 

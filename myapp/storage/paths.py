@@ -7,8 +7,8 @@ import unicodedata
 from myapp.domain.errors import Invalid, NotFound
 from myapp.domain.naming import KEY, SLUG, shown
 
-MAX_PATH = 480               # bytes: what the database keeps of a path
-_MAX_SEGMENT = 255           # bytes: what filesystems keep of a name
+MAX_PATH = 480  # bytes: what the database keeps of a path
+_MAX_SEGMENT = 255  # bytes: what filesystems keep of a name
 
 
 def attempt_prefix(project: str, run_id: int, task: str, attempt_no: int) -> str:
@@ -37,7 +37,8 @@ def check_name(name: str) -> str:
     """The name of an artifact: one path segment. Raises Invalid."""
     if why := bad_segment(name):
         raise Invalid(
-            f"{shown(name)} cannot be the name of an artifact: it {why}", code="bad_artifact_name",
+            f"{shown(name)} cannot be the name of an artifact: it {why}",
+            code="bad_artifact_name",
             resolution="use letters, digits, '.', '_' and '-'",
         )
     return name

@@ -14,6 +14,9 @@ from typing import IO, Any
 
 import psutil
 
+from myapp.client.follow import await_run
+from myapp.client.session import open_api
+
 START_S = 60.0
 STOP_S = 40.0
 
@@ -76,7 +79,7 @@ class Platform:
         assert self.process is not None
         found = psutil.Process(self.process.pid).children()
         names = {Path(f"/proc/{child.pid}/comm").read_text().strip(): child.pid for child in found}
-        return {name.removeprefix("cube-"): pid for name, pid in names.items()}
+        return {name.removeprefix("cube-").removesuffix("-server"): pid for name, pid in names.items()}
 
     def cube(self, *argv: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -95,6 +98,14 @@ class Platform:
 
     def phase(self, run_id: int) -> str:
         return str(self.json("describe", "run", str(run_id))["phase"])
+
+    def ended(self, run_id: int) -> dict[str, Any]:
+        """The run once it has ended."""
+        api = open_api(self.url, self.env)
+        try:
+            return await_run(api, run_id)
+        finally:
+            api.close()
 
     def __enter__(self) -> Platform:
         return self.start()

@@ -24,8 +24,12 @@ def make_context(database: Database, folder: Path, *, catalog: bool = True) -> C
     """With `catalog`, the shipped job templates are published too."""
     loaded = load_catalog(catalog_root())
     context = Context(
-        database=database, frameworks=loaded.require().frameworks, logs=LogStore(folder / "logs"),
-        artifacts=ArtifactStore(folder / "artifacts"), workspace_root=str(folder / "workspace"), graphs=PipelineGraphs(),
+        database=database,
+        frameworks=loaded.require().frameworks,
+        logs=LogStore(folder / "logs"),
+        artifacts=ArtifactStore(folder / "artifacts"),
+        workspace_root=str(folder / "workspace"),
+        graphs=PipelineGraphs(),
     )
     if catalog:
         sync_catalog(context, PLATFORM, loaded)
@@ -43,7 +47,11 @@ def add_user(database: Database, user_id: int, username: str) -> None:
     with database.write() as unit:
         unit.connection.execute(
             insert(USER).values(
-                id=user_id, username=username, first_name=username.title(), last_name="Test", email=f"{username}@example.org"
+                id=user_id,
+                username=username,
+                first_name=username.title(),
+                last_name="Test",
+                email=f"{username}@example.org",
             )
         )
 
@@ -54,13 +62,22 @@ def add_capacity(database: Database, backend: str = "local", **amounts: int) -> 
         unit.connection.execute(
             insert(FLAVOR),
             [
-                {"backend": backend, "name": backend, "resource": resource, "amount": amount, "note": "", "updated_at": unit.now}
+                {
+                    "backend": backend,
+                    "name": backend,
+                    "resource": resource,
+                    "amount": amount,
+                    "note": "",
+                    "updated_at": unit.now,
+                }
                 for resource, amount in amounts.items()
             ],
         )
 
 
-def pipeline_document(name: str = "demo", *, project: str = "public", tasks: list[dict[str, Any]] | None = None, **spec: Any) -> dict[str, Any]:
+def pipeline_document(
+    name: str = "demo", *, project: str = "public", tasks: list[dict[str, Any]] | None = None, **spec: Any
+) -> dict[str, Any]:
     """A Pipeline document; by default of one shell task."""
     return {
         "apiVersion": API_VERSION,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -37,13 +38,20 @@ def test_the_creator_owns_it_and_members_come_and_go(context: Context) -> None:
     owner = Actor(7, "ada", roles={made.id: Role.OWNER})
     set_member(context, owner, project="vision", username="bob", role="viewer")
     set_member(context, owner, project="vision", username="bob", role="dev")
-    assert [(m["username"], m["role"]) for m in list_members(context, owner, "vision")] == [("ada", "owner"), ("bob", "dev")]
+    assert [(m["username"], m["role"]) for m in list_members(context, owner, "vision")] == [
+        ("ada", "owner"),
+        ("bob", "dev"),
+    ]
     assert roles_of(context, 8) == {made.id: Role.DEV}
     bob = Actor(8, "bob", roles=roles_of(context, 8))
     with pytest.raises(Forbidden):
         set_member(context, bob, project="vision", username="cyd", role="dev")
     seen = describe_project(context, bob, "vision")
-    assert (seen["role"], "project:run:submit" in seen["permissions"], "project:member:manage" in seen["permissions"]) == ("dev", True, False)
+    assert (
+        seen["role"],
+        "project:run:submit" in seen["permissions"],
+        "project:member:manage" in seen["permissions"],
+    ) == ("dev", True, False)
     remove_member(context, owner, project="vision", username="bob")
     assert roles_of(context, 8) == {}
     with pytest.raises(NotFound):
@@ -52,10 +60,11 @@ def test_the_creator_owns_it_and_members_come_and_go(context: Context) -> None:
 
 def test_a_project_keeps_an_owner(context: Context) -> None:
     create_project(context, admin(7), slug="vision")
-    for change in (
+    changes: list[Callable[[], None]] = [
         lambda: remove_member(context, PLATFORM, project="vision", username="ada"),
         lambda: set_member(context, PLATFORM, project="vision", username="ada", role="dev"),
-    ):
+    ]
+    for change in changes:
         with pytest.raises(Conflict) as caught:
             change()
         assert caught.value.code == "last_owner"
@@ -83,7 +92,14 @@ def test_two_owners_cannot_remove_each_other_at_once(context: Context) -> None:
 
 @pytest.mark.parametrize(
     ("slug", "error"),
-    [("Vision", Invalid), ("v", Invalid), ("../etc", Invalid), ("a" * 33, Invalid), ("vision\n", Invalid), ("taken", Conflict)],
+    [
+        ("Vision", Invalid),
+        ("v", Invalid),
+        ("../etc", Invalid),
+        ("a" * 33, Invalid),
+        ("vision\n", Invalid),
+        ("taken", Conflict),
+    ],
 )
 def test_a_bad_or_taken_slug_is_refused(context: Context, slug: str, error: type[CubeError]) -> None:
     create_project(context, PLATFORM, slug="taken")

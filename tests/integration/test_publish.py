@@ -25,7 +25,13 @@ from myapp.services.create_project import ensure_public_project
 from myapp.services.delete_pipeline import delete_pipeline
 from myapp.services.publish_pipeline import publish_pipeline
 from myapp.services.publish_template import publish_template
-from myapp.services.read_pipelines import describe_pipeline, describe_version, find_pipeline, list_pipelines, list_versions
+from myapp.services.read_pipelines import (
+    describe_pipeline,
+    describe_version,
+    find_pipeline,
+    list_pipelines,
+    list_versions,
+)
 from myapp.services.read_templates import describe_template, list_templates
 from myapp.services.save_schedule import delete_schedule, next_times, pause_schedule, save_schedule
 from myapp.services.submit_run import submit_run
@@ -38,8 +44,10 @@ TEMPLATE: dict[str, Any] = {
     "kind": "JobTemplate",
     "metadata": {"name": "greet", "project": "public"},
     "spec": {
-        "framework": "shell", "args": [{"name": "who", "type": "str", "default": "world"}],
-        "job": {"script": "echo hello {{ args.who }}"}, "outputs": [{"name": "text", "type": "str"}],
+        "framework": "shell",
+        "args": [{"name": "who", "type": "str", "default": "world"}],
+        "job": {"script": "echo hello {{ args.who }}"},
+        "outputs": [{"name": "text", "type": "str"}],
     },
 }
 
@@ -128,7 +136,10 @@ def test_a_later_template_version_changes_no_existing_pipeline(context: Context)
     assert publish_pipeline(context, PLATFORM, document).version == 2
     asked = pipeline_document(tasks=[{"name": "hello", "template": f"greet@{old.sha256[:12]}"}])
     third = publish_pipeline(context, PLATFORM, asked)
-    assert PipelineGraph.from_json(describe_pipeline(context, PLATFORM, third.id)["graph"]).task("hello").template_version == old.sha256
+    assert (
+        PipelineGraph.from_json(describe_pipeline(context, PLATFORM, third.id)["graph"]).task("hello").template_version
+        == old.sha256
+    )
 
 
 def test_a_stale_if_match_is_a_conflict(light: Context) -> None:
@@ -148,7 +159,13 @@ def test_every_problem_is_told_at_once_and_nothing_is_written(light: Context) ->
             {"name": "a", "template": "shel", "args": {"command": "true"}},
             {"name": "b", "template": "shell", "args": {"comand": "true"}, "dependsOn": ["nowhere"]},
             {"name": "c", "template": "shell", "args": {"command": "true"}, "dependsOn": ["d"]},
-            {"name": "d", "template": "shell", "args": {"command": "true"}, "dependsOn": ["c"], "resources": {"gpu": 2}},
+            {
+                "name": "d",
+                "template": "shell",
+                "args": {"command": "true"},
+                "dependsOn": ["c"],
+                "resources": {"gpu": 2},
+            },
         ],
         schedule={"cron": "61 * * * *", "timezone": "Mars/Base"},
     )
@@ -156,7 +173,13 @@ def test_every_problem_is_told_at_once_and_nothing_is_written(light: Context) ->
         publish_pipeline(light, PLATFORM, document)
     found = {p.code for p in caught.value.problems}
     assert found >= {
-        "unknown_template", "unknown_param", "missing_upstream", "cycle", "never_fits", "bad_cron", "unknown_timezone"
+        "unknown_template",
+        "unknown_param",
+        "missing_upstream",
+        "cycle",
+        "never_fits",
+        "bad_cron",
+        "unknown_timezone",
     }
     suggestion = next(p for p in caught.value.problems if p.code == "unknown_template")
     assert (suggestion.node, suggestion.resolution) == ("a", "did you mean 'shell'?")
@@ -170,10 +193,21 @@ def test_every_problem_is_told_at_once_and_nothing_is_written(light: Context) ->
         (None, "wrong_type", None),
         ({"kind": "Pipelin"}, "bad_kind", "kind"),
         ({**TEMPLATE, "spec": {**TEMPLATE["spec"], "framework": "shel"}}, "unknown_framework", "spec.framework"),
-        (pipeline_document(tasks=[{"name": "a", "job": {"framework": "shel", "command": ["x"]}}]), "unknown_framework",
-         "spec.tasks[0].job.framework"),
-        ({"apiVersion": "cube-studio.io/v1alpha1", "kind": "AIJob", "metadata": {"name": "j"}, "spec": {"framework": "shell"}},
-         "command_or_script", "spec"),
+        (
+            pipeline_document(tasks=[{"name": "a", "job": {"framework": "shel", "command": ["x"]}}]),
+            "unknown_framework",
+            "spec.tasks[0].job.framework",
+        ),
+        (
+            {
+                "apiVersion": "cube-studio.io/v1alpha1",
+                "kind": "AIJob",
+                "metadata": {"name": "j"},
+                "spec": {"framework": "shell"},
+            },
+            "command_or_script",
+            "spec",
+        ),
     ],
 )
 def test_validation_names_the_field(light: Context, document: Any, code: str, field: str | None) -> None:
@@ -185,15 +219,21 @@ def test_validation_names_the_field(light: Context, document: Any, code: str, fi
     [
         pipeline_document(),
         TEMPLATE,
-        {"apiVersion": "cube-studio.io/v1alpha1", "kind": "AIJob", "metadata": {"name": "j"},
-         "spec": {"framework": "shell", "command": ["true"]}},
+        {
+            "apiVersion": "cube-studio.io/v1alpha1",
+            "kind": "AIJob",
+            "metadata": {"name": "j"},
+            "spec": {"framework": "shell", "command": ["true"]},
+        },
     ],
 )
 def test_a_good_document_of_each_kind_has_no_problems(light: Context, document: Any) -> None:
     assert validate_document(light, PLATFORM, document) == []
 
 
-@pytest.mark.parametrize(("role", "error"), [(Role.VIEWER, Forbidden), (Role.OPS, Forbidden), (Role.DEV, None), (None, NotFound)])
+@pytest.mark.parametrize(
+    ("role", "error"), [(Role.VIEWER, Forbidden), (Role.OPS, Forbidden), (Role.DEV, None), (None, NotFound)]
+)
 def test_publishing_needs_the_right_role(light: Context, role: Role | None, error: type[Exception] | None) -> None:
     project, _ = make_project(light, "vision")
     actor = Actor(5, "somebody", roles={} if role is None else {project: role})
@@ -207,12 +247,16 @@ def test_publishing_needs_the_right_role(light: Context, role: Role | None, erro
 
 
 def test_a_schedule_follows_its_document(context: Context) -> None:
-    published = publish_pipeline(context, PLATFORM, pipeline_document(schedule={"cron": "0 2 * * *", "timezone": "Europe/Berlin"}))
+    published = publish_pipeline(
+        context, PLATFORM, pipeline_document(schedule={"cron": "0 2 * * *", "timezone": "Europe/Berlin"})
+    )
     first = describe_pipeline(context, PLATFORM, published.id)["schedule"]
     assert (first["cron"], first["timezone"], len(first["next_times"])) == ("0 2 * * *", "Europe/Berlin", 5)
     assert first["next_times"][0] == first["next_due_at"]
     pause_schedule(context, PLATFORM, published.id)
-    publish_pipeline(context, PLATFORM, pipeline_document(schedule={"cron": "0 2 * * *", "timezone": "Europe/Berlin"}, parallelism=2))
+    publish_pipeline(
+        context, PLATFORM, pipeline_document(schedule={"cron": "0 2 * * *", "timezone": "Europe/Berlin"}, parallelism=2)
+    )
     kept = describe_pipeline(context, PLATFORM, published.id)["schedule"]
     assert (kept["paused"], kept["next_due_at"], kept["id"]) == (True, first["next_due_at"], first["id"])
     pause_schedule(context, PLATFORM, published.id, paused=False)
@@ -291,7 +335,9 @@ def test_the_catalogue_is_taken_over_whole_and_once(context: Context) -> None:
     assert describe_template(context, PLATFORM, "shell")["version"] == 2
     assert "python" not in [t["name"] for t in list_templates(context, PLATFORM, page_size=1000).result]
     with pytest.raises(Invalid):
-        publish_pipeline(context, PLATFORM, pipeline_document(tasks=[{"name": "a", "template": "python", "args": {"script": "1"}}]))
+        publish_pipeline(
+            context, PLATFORM, pipeline_document(tasks=[{"name": "a", "template": "python", "args": {"script": "1"}}])
+        )
     back = sync_catalog(context, PLATFORM, catalog)
     assert (back.updated, back.retired) == (("python", "shell"), ())
     assert describe_template(context, PLATFORM, "shell")["version"] == 1
@@ -300,7 +346,9 @@ def test_the_catalogue_is_taken_over_whole_and_once(context: Context) -> None:
 
 def test_a_broken_catalogue_changes_nothing(light: Context) -> None:
     catalog = load_catalog(catalog_root())
-    problem = CatalogProblem("job/x/template.yaml", Problem(code="wrong_type", message="expected text", field="spec.framework", line=7))
+    problem = CatalogProblem(
+        "job/x/template.yaml", Problem(code="wrong_type", message="expected text", field="spec.framework", line=7)
+    )
     broken = Catalog(catalog.root, catalog.frameworks, {}, catalog.runtime, (problem,))
     with pytest.raises(Invalid, match=r"job/x/template.yaml:7"):
         sync_catalog(light, PLATFORM, broken)
@@ -328,7 +376,9 @@ def test_what_was_done_is_in_the_audit_trail(light: Context) -> None:
     published = publish_pipeline(light, actor, pipeline_document(project="vision"))
     with light.database.read() as connection:
         rows = connection.execute(
-            select(AUDIT.c.actor, AUDIT.c.action, AUDIT.c.target, AUDIT.c.address).where(AUDIT.c.user_id == actor.user_id)
+            select(AUDIT.c.actor, AUDIT.c.action, AUDIT.c.target, AUDIT.c.address).where(
+                AUDIT.c.user_id == actor.user_id
+            )
         ).all()
     assert [tuple(r) for r in rows] == [
         (actor.username, "project:pipeline:write", f"pipeline:{published.id}", "10.0.0.9")

@@ -51,7 +51,9 @@ def test_many_may_upgrade_at_once(kind: str, empty_url: URLs) -> None:
     program = f"from myapp.persistence import schema; print(schema.upgrade({url!r}))"
     with ThreadPoolExecutor(3) as pool:
         answers = list(
-            pool.map(lambda _: subprocess.run([sys.executable, "-c", program], capture_output=True, text=True), range(3))
+            pool.map(
+                lambda _: subprocess.run([sys.executable, "-c", program], capture_output=True, text=True), range(3)
+            )
         )
     assert [a.returncode for a in answers] == [0, 0, 0], [a.stderr[-2000:] for a in answers]
     assert sorted(a.stdout.strip() for a in answers) == ["False", "False", "True"]
@@ -80,7 +82,15 @@ def test_flask_appbuilder_can_write_its_users(kind: str, empty_url: URLs) -> Non
     with Session(create_engine(url, poolclass=NullPool)) as session:
         role = Role(name="dev")
         session.add(
-            User(first_name="A", last_name="B", username="ab", email="a@b.c", roles=[role], created_by_fk=None, changed_by_fk=None)
+            User(
+                first_name="A",
+                last_name="B",
+                username="ab",
+                email="a@b.c",
+                roles=[role],
+                created_by_fk=None,
+                changed_by_fk=None,
+            )
         )
         session.commit()
         user = session.query(User).one()

@@ -41,12 +41,12 @@ PLATFORM_INTERNAL = {
     "templates.name_exists": "names of templates are the platform's: says only that one is taken",
     "templates.taken_names": "the same, for an administrator's catalogue",
 }
-WRITES_ONE_ROW = "insert_"       # readers of nothing: the service has authorised the project they name
+WRITES_ONE_ROW = "insert_"  # readers of nothing: the service has authorised the project they name
 PLATFORM_MODULES = {"invariants": "the doctor's: looks at everything, shows ids only"}
 
 
 def repository_functions() -> list[tuple[str, Callable[..., Any]]]:
-    found = []
+    found: list[tuple[str, Callable[..., Any]]] = []
     for info in pkgutil.iter_modules(repositories.__path__):
         module = importlib.import_module(f"{repositories.__name__}.{info.name}")
         for name, function in inspect.getmembers(module, inspect.isfunction):
@@ -75,7 +75,9 @@ def test_the_list_of_exceptions_names_real_functions() -> None:
 READERS: dict[str, Callable[[Any, TenantScope, dict[str, int]], Any]] = {
     "projects.find_project": lambda c, s, i: projects.find_project(c, s, "theirs"),
     "projects.get_project": lambda c, s, i: projects.get_project(c, s, i["project"]),
-    "projects.list_projects": lambda c, s, i: [r for r in projects.list_projects(c, s, limit=10) if r["slug"] == "theirs"],
+    "projects.list_projects": lambda c, s, i: [
+        r for r in projects.list_projects(c, s, limit=10) if r["slug"] == "theirs"
+    ],
     "projects.count_projects": lambda c, s, i: projects.count_projects(c, s, contains="theirs"),
     "projects.list_members": lambda c, s, i: projects.list_members(c, s, i["project"]),
     "projects.role_of": lambda c, s, i: projects.role_of(c, s, i["project"], i["user"]),
@@ -99,8 +101,12 @@ READERS: dict[str, Callable[[Any, TenantScope, dict[str, int]], Any]] = {
     "results.metric_points": lambda c, s, i: results.metric_points(c, s, i["run"], limit=10),
     "results.sealed_logs": lambda c, s, i: results.sealed_logs(c, s, i["attempt"]),
     "history.events_after": lambda c, s, i: history.events_after(c, s, i["run"], 0, limit=10),
-    "history.list_audit": lambda c, s, i: [r for r in history.list_audit(c, s, limit=100) if r["project_id"] == i["project"]],
-    "pipelines.list_pipelines": lambda c, s, i: pipelines.list_pipelines(c, s, PipelineFilter(project="theirs"), limit=10),
+    "history.list_audit": lambda c, s, i: [
+        r for r in history.list_audit(c, s, limit=100) if r["project_id"] == i["project"]
+    ],
+    "pipelines.list_pipelines": lambda c, s, i: pipelines.list_pipelines(
+        c, s, PipelineFilter(project="theirs"), limit=10
+    ),
     "pipelines.count_pipelines": lambda c, s, i: pipelines.count_pipelines(c, s, PipelineFilter(name="their-pipeline")),
     "pipelines.get_pipeline": lambda c, s, i: pipelines.get_pipeline(c, s, i["pipeline"]),
     "pipelines.get_version": lambda c, s, i: pipelines.get_version(c, s, version_id=i["version"]),
@@ -134,9 +140,7 @@ COVERED_ELSEWHERE = {"pipelines.delete_pipeline"}
 
 
 def test_every_scoped_function_is_tried() -> None:
-    scoped = {
-        name for name, function in repository_functions() if "scope" in inspect.signature(function).parameters
-    }
+    scoped = {name for name, function in repository_functions() if "scope" in inspect.signature(function).parameters}
     assert scoped - {name.split()[0] for name in (*READERS, *LOCKERS)} == COVERED_ELSEWHERE
 
 
@@ -150,11 +154,16 @@ def test_another_tenant_sees_nothing(database: Database, tmp_path: Path) -> None
         )
     document = pipeline_document("their-pipeline", project="theirs", schedule={"cron": "0 2 * * *"})
     published = publish_pipeline(context, owner, document)
-    template = publish_template(context, owner, {
-        "apiVersion": document["apiVersion"], "kind": "JobTemplate",
-        "metadata": {"name": "their-template", "project": "theirs"},
-        "spec": {"framework": "shell", "job": {"command": ["true"]}},
-    })
+    template = publish_template(
+        context,
+        owner,
+        {
+            "apiVersion": document["apiVersion"],
+            "kind": "JobTemplate",
+            "metadata": {"name": "their-template", "project": "theirs"},
+            "spec": {"framework": "shell", "job": {"command": ["true"]}},
+        },
+    )
     scope = TenantScope.of(owner)
     with database.read() as connection:
         version = pipelines.get_version(connection, scope, pipeline_id=published.id, number=1)
@@ -164,9 +173,16 @@ def test_another_tenant_sees_nothing(database: Database, tmp_path: Path) -> None
     attempt = start_task(database, run_id)
     _results(database, run_id, attempt)
     ids: dict[str, Any] = {
-        "project": theirs, "user": owner.user_id, "run": run_id, "pipeline": published.id, "version": version["id"],
-        "attempt": attempt, "template": template.id, "template_version": versions[0]["id"],
-        "template_sha256": template.sha256, "task": _task(database, run_id),
+        "project": theirs,
+        "user": owner.user_id,
+        "run": run_id,
+        "pipeline": published.id,
+        "version": version["id"],
+        "attempt": attempt,
+        "template": template.id,
+        "template_version": versions[0]["id"],
+        "template_sha256": template.sha256,
+        "task": _task(database, run_id),
     }
     foreign = [TenantScope(frozenset()), TenantScope(frozenset({ours}))]
     for name, reader in READERS.items():
@@ -228,6 +244,15 @@ def _results(database: Database, run_id: int, attempt: int) -> None:
         insert_row(unit.connection, OUTPUT, {**base, "name": "model", "kind": "value", "value": 1})
         insert_row(unit.connection, METRIC, {**base, "name": "loss", "value": 0.5, "at": 0.0})
         insert_row(
-            unit.connection, LOG_CHUNK,
-            {"attempt_id": attempt, "rank": 0, "seq": 0, "byte_start": 0, "byte_end": 1, "object_key": "k", "sealed": True},
+            unit.connection,
+            LOG_CHUNK,
+            {
+                "attempt_id": attempt,
+                "rank": 0,
+                "seq": 0,
+                "byte_start": 0,
+                "byte_end": 1,
+                "object_key": "k",
+                "sealed": True,
+            },
         )

@@ -28,10 +28,24 @@ def run_id(database: Database) -> int:
 def history(database: Database, run_id: int) -> list[tuple[str, int, int, str, str]]:
     with database.read() as connection:
         rows = connection.execute(
-            select(TRANSITION.c.entity, TRANSITION.c.seq, TRANSITION.c.run_seq, TRANSITION.c.from_phase, TRANSITION.c.to_phase)
-            .where(TRANSITION.c.run_id == run_id).order_by(TRANSITION.c.run_seq)
+            select(
+                TRANSITION.c.entity,
+                TRANSITION.c.seq,
+                TRANSITION.c.run_seq,
+                TRANSITION.c.from_phase,
+                TRANSITION.c.to_phase,
+            )
+            .where(TRANSITION.c.run_id == run_id)
+            .order_by(TRANSITION.c.run_seq)
         )
-        return [tuple(row) for row in rows]  # type: ignore[misc]
+        return [tuple(row) for row in rows]
+
+
+def move_run(database: Database, run_id: int, version: int, *path: RunPhase) -> None:
+    with database.write() as unit:
+        unit.lock_run(run_id)
+        unit.post(Topic.RUN, run_id)
+        unit.move(Entity.RUN, run_id, run_id, version, *path)
 
 
 def test_of_many_racing_writers_one_wins(database: Database, run_id: int) -> None:
@@ -79,10 +93,8 @@ def test_writers_of_one_run_number_their_events_without_gaps(database: Database,
 
 def test_a_stale_version_or_phase_changes_nothing(database: Database, run_id: int) -> None:
     for version, source, target in ((7, RunPhase.QUEUED, RunPhase.RUNNING), (0, RunPhase.RUNNING, RunPhase.SUCCEEDED)):
-        with pytest.raises(StaleRow), database.write() as unit:
-            unit.lock_run(run_id)
-            unit.post(Topic.RUN, run_id)
-            unit.move(Entity.RUN, run_id, run_id, version, source, target)
+        with pytest.raises(StaleRow):
+            move_run(database, run_id, version, source, target)
     assert history(database, run_id) == []
     with database.read() as connection:
         assert connection.execute(select(OUTBOX.c.id)).all() == []
@@ -90,9 +102,8 @@ def test_a_stale_version_or_phase_changes_nothing(database: Database, run_id: in
 
 
 def test_an_edge_that_does_not_exist_is_a_defect(database: Database, run_id: int) -> None:
-    with pytest.raises(IllegalTransition), database.write() as unit:
-        unit.lock_run(run_id)
-        unit.move(Entity.RUN, run_id, run_id, 0, RunPhase.QUEUED, RunPhase.SUCCEEDED)
+    with pytest.raises(IllegalTransition):
+        move_run(database, run_id, 0, RunPhase.QUEUED, RunPhase.SUCCEEDED)
     assert history(database, run_id) == []
 
 
@@ -105,7 +116,11 @@ def test_nothing_moves_without_the_lock_of_its_run(database: Database, run_id: i
 def test_a_task_has_one_live_attempt_at_most(database: Database, run_id: int) -> None:
     task = task_id(database, run_id)
     values = {
-        "run_id": run_id, "task_run_id": task, "live_guard": task, "backend": "local", "created_at": 0.0,
+        "run_id": run_id,
+        "task_run_id": task,
+        "live_guard": task,
+        "backend": "local",
+        "created_at": 0.0,
     }
     with database.write() as unit:
         insert_row(unit.connection, ATTEMPT, {**values, "attempt_no": 1, "object_name": "a"})

@@ -43,9 +43,19 @@ def test_what_is_shown(data: bytes, text: str) -> None:
 @pytest.mark.parametrize(
     ("data", "kept"),
     [
-        (b"abc", 3), ("ü".encode()[:1], 0), (b"a" + "😀".encode()[:3], 1), ("😀".encode(), 4), (b"\x80\x80\x80\x80", 4), (b"a\xff", 2),
-        (b"a" + ESC, 1), (b"a" + ESC + b"[31", 1), (b"a" + ESC + b"[31m", 6), (b"a" + ESC + b"]0;ti", 1), (b"a" + ESC + b"]0;t\n", 7),
-        (ESC + b"[3", 0), (b"", 0),
+        (b"abc", 3),
+        ("ü".encode()[:1], 0),
+        (b"a" + "😀".encode()[:3], 1),
+        ("😀".encode(), 4),
+        (b"\x80\x80\x80\x80", 4),
+        (b"a\xff", 2),
+        (b"a" + ESC, 1),
+        (b"a" + ESC + b"[31", 1),
+        (b"a" + ESC + b"[31m", 6),
+        (b"a" + ESC + b"]0;ti", 1),
+        (b"a" + ESC + b"]0;t\n", 7),
+        (ESC + b"[3", 0),
+        (b"", 0),
     ],
 )
 def test_where_a_piece_may_be_cut(data: bytes, kept: int) -> None:
@@ -57,7 +67,9 @@ def test_a_full_piece_always_gets_on() -> None:
     assert complete(ESC + b"]" + b"x" * 62, final=False, full=True) == 64
 
 
-PARTS = st.sampled_from([b"a", "ü".encode(), "😀".encode(), b"\xff", b"\0", b"\n", ESC + b"[31m", ESC + b"[2J", ESC + b"]0;t\x07", ESC])
+PARTS = st.sampled_from(
+    [b"a", "ü".encode(), "😀".encode(), b"\xff", b"\0", b"\n", ESC + b"[31m", ESC + b"[2J", ESC + b"]0;t\x07", ESC]
+)
 
 
 @given(st.lists(PARTS, max_size=40).map(b"".join), st.integers(64, 100))

@@ -16,8 +16,11 @@ THERE = {"cpu": 8000, "memory": 16 * GIB, "gpu": 4}
         (Request(gpu=4), {"gpu": 2}, "needs 4 gpu, 2 free of 4 (2 held by other runs)"),
         (Request(cpu_milli=2500), {"cpu": 500}, "needs 2500m cpu, 500m free of 8 (7500m held by other runs)"),
         (Request(memory=8 * GIB), {"memory": GIB}, "needs 8Gi memory, 1Gi free of 16Gi (15Gi held by other runs)"),
-        (Request(gpu=1, cpu_milli=1000), {"gpu": 0, "cpu": 0},
-         "needs 1 gpu, 0 free of 4 (4 held by other runs); needs 1 cpu, 0 free of 8 (8 held by other runs)"),
+        (
+            Request(gpu=1, cpu_milli=1000),
+            {"gpu": 0, "cpu": 0},
+            "needs 1 gpu, 0 free of 4 (4 held by other runs); needs 1 cpu, 0 free of 8 (8 held by other runs)",
+        ),
         (Request(gpu=5), {"gpu": 4}, "needs 5 gpu, there is 4 in all"),
         (Request(gpu=1), {"gpu": -1}, "needs 1 gpu, 0 free of 4 (4 held by other runs)"),
         (Request(cpu_milli=1000), {"cpu": 1000}, ""),

@@ -301,6 +301,8 @@ def main(request: dict[str, Any], reply: int, machine: Machine) -> int:
     try:
         shim = Shim(request["folder"], request["rank"], request.get("installer_env") or {}, machine)
         claimed = shim.claim()
+        if claimed:
+            shim.ring("armed")          # before anyone may kill it by the identity in the answer
     except (OSError, KeyError, TypeError, IndexError) as error:
         answer["error"] = f"{type(error).__name__}: {error}"
     try:
@@ -311,7 +313,6 @@ def main(request: dict[str, Any], reply: int, machine: Machine) -> int:
     if not claimed:
         return 0
     process.prepare()
-    shim.ring("armed")
     try:
         shim.finish(live(shim))
     except Gone:

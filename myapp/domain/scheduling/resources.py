@@ -20,7 +20,11 @@ class Request:
 
     def amounts(self) -> dict[str, int]:
         """By the names that allocations use; only what is asked for."""
-        return {name: amount for name, amount in (("gpu", self.gpu), ("cpu", self.cpu_milli), ("memory", self.memory)) if amount > 0}
+        return {
+            name: amount
+            for name, amount in (("gpu", self.gpu), ("cpu", self.cpu_milli), ("memory", self.memory))
+            if amount > 0
+        }
 
 
 def fits(request: Request, free: Mapping[str, int]) -> bool:
@@ -38,15 +42,16 @@ def describe_shortage(request: Request, free: Mapping[str, int], capacity: Mappi
         if amount > there:
             parts.append(f"needs {amount_text(name, amount)} {name}, there is {amount_text(name, there)} in all")
         else:
-            held = amount_text(name, there - left)
+            wanted, rest, held = (amount_text(name, value) for value in (amount, left, there - left))
             parts.append(
-                f"needs {amount_text(name, amount)} {name}, {amount_text(name, left)} free of {amount_text(name, there)} "
-                f"({held} held by other runs)"
+                f"needs {wanted} {name}, {rest} free of {amount_text(name, there)} ({held} held by other runs)"
             )
     return "; ".join(parts)
 
 
-def waiting_reason(request: Request, free: Mapping[str, int], capacity: Mapping[str, int], ahead: int | None = None) -> str:
+def waiting_reason(
+    request: Request, free: Mapping[str, int], capacity: Mapping[str, int], ahead: int | None = None
+) -> str:
     """Why a queued task has not started yet. `ahead`: how many queued tasks go before it, when that is known."""
     if not capacity:
         return "waits for a machine: none has reported what it has"

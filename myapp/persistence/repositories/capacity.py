@@ -22,7 +22,8 @@ def held(connection: Connection) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     for backend, resource, amount in connection.execute(
         select(ALLOCATION.c.backend, ALLOCATION.c.resource, func.sum(ALLOCATION.c.amount))
-        .where(ALLOCATION.c.released_at.is_(None)).group_by(ALLOCATION.c.backend, ALLOCATION.c.resource)
+        .where(ALLOCATION.c.released_at.is_(None))
+        .group_by(ALLOCATION.c.backend, ALLOCATION.c.resource)
     ):
         found.setdefault(backend, {})[resource] = int(amount)
     return found

@@ -50,8 +50,11 @@ def doubly_live(connection: Connection, limit: int) -> Rows:
     """I1: (task_run_id, number of live attempts) above one."""
     return _all(
         connection,
-        select(ATTEMPT.c.task_run_id, func.count()).where(ATTEMPT.c.live_guard.is_not(None), ATTEMPT.c.phase.in_(_LIVE))
-        .group_by(ATTEMPT.c.task_run_id).having(func.count() > 1).limit(limit),
+        select(ATTEMPT.c.task_run_id, func.count())
+        .where(ATTEMPT.c.live_guard.is_not(None), ATTEMPT.c.phase.in_(_LIVE))
+        .group_by(ATTEMPT.c.task_run_id)
+        .having(func.count() > 1)
+        .limit(limit),
     )
 
 
@@ -72,7 +75,9 @@ def overcommitted(connection: Connection) -> list[tuple[str, str, int, int]]:
     there = {
         (r[0], r[1]): int(r[2])
         for r in connection.execute(
-            select(FLAVOR.c.backend, FLAVOR.c.resource, func.sum(FLAVOR.c.amount)).group_by(FLAVOR.c.backend, FLAVOR.c.resource)
+            select(FLAVOR.c.backend, FLAVOR.c.resource, func.sum(FLAVOR.c.amount)).group_by(
+                FLAVOR.c.backend, FLAVOR.c.resource
+            )
         )
     }
     known = {backend for backend, _ in there}
@@ -80,7 +85,8 @@ def overcommitted(connection: Connection) -> list[tuple[str, str, int, int]]:
     for backend in sorted(known | set(connection.execute(select(PROJECT.c.backend).distinct()).scalars())):
         held = connection.execute(
             select(ALLOCATION.c.resource, func.sum(ALLOCATION.c.amount))
-            .where(ALLOCATION.c.backend == backend, ALLOCATION.c.released_at.is_(None)).group_by(ALLOCATION.c.resource)
+            .where(ALLOCATION.c.backend == backend, ALLOCATION.c.released_at.is_(None))
+            .group_by(ALLOCATION.c.resource)
         )
         for resource, amount in held:
             if backend in known and int(amount) > there.get((backend, resource), 0):
@@ -93,7 +99,8 @@ def held_devices(connection: Connection) -> Rows:
     return _all(
         connection,
         select(ATTEMPT.c.id, ATTEMPT.c.run_id, ATTEMPT.c.backend, ATTEMPT.c.devices)
-        .where(ATTEMPT.c.live_guard.is_not(None), ATTEMPT.c.devices.is_not(None)).order_by(ATTEMPT.c.id),
+        .where(ATTEMPT.c.live_guard.is_not(None), ATTEMPT.c.devices.is_not(None))
+        .order_by(ATTEMPT.c.id),
     )
 
 
@@ -108,8 +115,14 @@ def left_terminal(connection: Connection, over: Window, limit: int) -> Rows:
     return _all(
         connection,
         select(
-            TRANSITION.c.entity, TRANSITION.c.entity_id, TRANSITION.c.run_id, TRANSITION.c.from_phase, TRANSITION.c.to_phase
-        ).where(TRANSITION.c.run_id.in_(over.runs()), away).limit(limit),
+            TRANSITION.c.entity,
+            TRANSITION.c.entity_id,
+            TRANSITION.c.run_id,
+            TRANSITION.c.from_phase,
+            TRANSITION.c.to_phase,
+        )
+        .where(TRANSITION.c.run_id.in_(over.runs()), away)
+        .limit(limit),
     )
 
 
@@ -119,8 +132,10 @@ def broken_sequences(connection: Connection, over: Window, limit: int) -> Rows:
     return _all(
         connection,
         select(TRANSITION.c.entity, TRANSITION.c.entity_id, func.min(TRANSITION.c.run_id), func.count(), func.max(seq))
-        .where(TRANSITION.c.run_id.in_(over.runs())).group_by(TRANSITION.c.entity, TRANSITION.c.entity_id)
-        .having(or_(func.count() != func.max(seq), func.min(seq) != 1)).limit(limit),
+        .where(TRANSITION.c.run_id.in_(over.runs()))
+        .group_by(TRANSITION.c.entity, TRANSITION.c.entity_id)
+        .having(or_(func.count() != func.max(seq), func.min(seq) != 1))
+        .limit(limit),
     )
 
 
@@ -129,12 +144,19 @@ def broken_chains(connection: Connection, over: Window, limit: int) -> Rows:
     before, after = TRANSITION.alias("before"), TRANSITION.alias("after")
     return _all(
         connection,
-        select(before.c.entity, before.c.entity_id, before.c.run_id, before.c.seq, before.c.to_phase, after.c.from_phase)
+        select(
+            before.c.entity, before.c.entity_id, before.c.run_id, before.c.seq, before.c.to_phase, after.c.from_phase
+        )
         .join(
             after,
-            and_(after.c.entity == before.c.entity, after.c.entity_id == before.c.entity_id, after.c.seq == before.c.seq + 1),
+            and_(
+                after.c.entity == before.c.entity,
+                after.c.entity_id == before.c.entity_id,
+                after.c.seq == before.c.seq + 1,
+            ),
         )
-        .where(before.c.run_id.in_(over.runs()), before.c.to_phase != after.c.from_phase).limit(limit),
+        .where(before.c.run_id.in_(over.runs()), before.c.to_phase != after.c.from_phase)
+        .limit(limit),
     )
 
 
@@ -146,12 +168,18 @@ def wrong_versions(connection: Connection, over: Window, limit: int) -> Rows:
         last = (
             select(TRANSITION.c.entity_id, func.max(TRANSITION.c.seq).label("seq"))
             .where(TRANSITION.c.entity == str(entity), TRANSITION.c.run_id.in_(over.runs()))
-            .group_by(TRANSITION.c.entity_id).subquery("last")
+            .group_by(TRANSITION.c.entity_id)
+            .subquery("last")
         )
         newest = TRANSITION.alias("newest")
         query = (
             select(
-                literal(str(entity)), table.c.id, run_id, table.c.version, table.c.phase, func.coalesce(last.c.seq, 0),
+                literal(str(entity)),
+                table.c.id,
+                run_id,
+                table.c.version,
+                table.c.phase,
+                func.coalesce(last.c.seq, 0),
                 newest.c.to_phase,
             )
             .join(last, last.c.entity_id == table.c.id, isouter=True)
@@ -162,7 +190,10 @@ def wrong_versions(connection: Connection, over: Window, limit: int) -> Rows:
             )
             .where(
                 run_id.in_(over.runs()),
-                or_(table.c.version != func.coalesce(last.c.seq, 0), and_(last.c.seq.is_not(None), newest.c.to_phase != table.c.phase)),
+                or_(
+                    table.c.version != func.coalesce(last.c.seq, 0),
+                    and_(last.c.seq.is_not(None), newest.c.to_phase != table.c.phase),
+                ),
             )
             .limit(limit)
         )
@@ -171,16 +202,20 @@ def wrong_versions(connection: Connection, over: Window, limit: int) -> Rows:
 
 
 def wrong_event_numbers(connection: Connection, over: Window, limit: int) -> Rows:
-    """I4: (run, event_seq, number of events, last) where the numbers of a run's events are not 1, 2, 3 ... event_seq."""
+    """I4: (run, event_seq, number of events, last) where a run's events are not numbered 1, 2, 3 ... event_seq."""
     numbers = (
         select(TRANSITION.c.run_id, func.count().label("number"), func.max(TRANSITION.c.run_seq).label("last"))
-        .where(TRANSITION.c.run_id.in_(over.runs())).group_by(TRANSITION.c.run_id).subquery("numbers")
+        .where(TRANSITION.c.run_id.in_(over.runs()))
+        .group_by(TRANSITION.c.run_id)
+        .subquery("numbers")
     )
     number, last = func.coalesce(numbers.c.number, 0), func.coalesce(numbers.c.last, 0)
     return _all(
         connection,
-        select(RUN.c.id, RUN.c.event_seq, number, last).join(numbers, numbers.c.run_id == RUN.c.id, isouter=True)
-        .where(RUN.c.id.in_(over.runs()), or_(RUN.c.event_seq != last, number != last)).limit(limit),
+        select(RUN.c.id, RUN.c.event_seq, number, last)
+        .join(numbers, numbers.c.run_id == RUN.c.id, isouter=True)
+        .where(RUN.c.id.in_(over.runs()), or_(RUN.c.event_seq != last, number != last))
+        .limit(limit),
     )
 
 
@@ -191,7 +226,8 @@ def held_by_ended(connection: Connection, limit: int) -> Rows:
         select(ATTEMPT.c.id, ATTEMPT.c.run_id, ATTEMPT.c.phase, func.count())
         .join(ALLOCATION, ALLOCATION.c.attempt_id == ATTEMPT.c.id)
         .where(ALLOCATION.c.released_at.is_(None), ATTEMPT.c.phase.in_(_ENDED_ATTEMPT))
-        .group_by(ATTEMPT.c.id, ATTEMPT.c.run_id, ATTEMPT.c.phase).limit(limit),
+        .group_by(ATTEMPT.c.id, ATTEMPT.c.run_id, ATTEMPT.c.phase)
+        .limit(limit),
     )
 
 
@@ -200,9 +236,12 @@ def live_without(connection: Connection, limit: int) -> Rows:
     held = select(ALLOCATION.c.id).where(ALLOCATION.c.attempt_id == ATTEMPT.c.id, ALLOCATION.c.released_at.is_(None))
     return _all(
         connection,
-        select(ATTEMPT.c.id, ATTEMPT.c.run_id, ATTEMPT.c.phase).join(TASK, TASK.c.id == ATTEMPT.c.task_run_id)
+        select(ATTEMPT.c.id, ATTEMPT.c.run_id, ATTEMPT.c.phase)
+        .join(TASK, TASK.c.id == ATTEMPT.c.task_run_id)
         .where(
-            ATTEMPT.c.live_guard.is_not(None), ATTEMPT.c.phase.in_(_LIVE), ~held.exists(),
+            ATTEMPT.c.live_guard.is_not(None),
+            ATTEMPT.c.phase.in_(_LIVE),
+            ~held.exists(),
             or_(TASK.c.cpu_milli > 0, TASK.c.memory > 0, TASK.c.gpu > 0),
         )
         .limit(limit),
@@ -217,7 +256,9 @@ def asleep(connection: Connection, limit: int) -> Rows:
         select(TASK.c.id, TASK.c.run_id, TASK.c.node_key, TASK.c.waits_for)
         .join(upstream, and_(upstream.c.run_id == TASK.c.run_id, upstream.c.node_key == TASK.c.waits_for), isouter=True)
         .where(
-            TASK.c.phase == str(TaskPhase.BLOCKED), TASK.c.waits_for.is_not(None), TASK.c.waits_for != "",
+            TASK.c.phase == str(TaskPhase.BLOCKED),
+            TASK.c.waits_for.is_not(None),
+            TASK.c.waits_for != "",
             or_(upstream.c.id.is_(None), upstream.c.phase.in_(_ENDED_TASK)),
         )
         .limit(limit),
@@ -236,8 +277,10 @@ def open_below_ended(connection: Connection, over: Window, limit: int) -> Rows:
     """(task, run, node_key, phase) of tasks that have not ended though their run has."""
     return _all(
         connection,
-        select(TASK.c.id, TASK.c.run_id, TASK.c.node_key, TASK.c.phase).join(RUN, RUN.c.id == TASK.c.run_id)
-        .where(RUN.c.id.in_(over.runs()), RUN.c.phase.in_(_ENDED_RUN), TASK.c.phase.not_in(_ENDED_TASK)).limit(limit),
+        select(TASK.c.id, TASK.c.run_id, TASK.c.node_key, TASK.c.phase)
+        .join(RUN, RUN.c.id == TASK.c.run_id)
+        .where(RUN.c.id.in_(over.runs()), RUN.c.phase.in_(_ENDED_RUN), TASK.c.phase.not_in(_ENDED_TASK))
+        .limit(limit),
     )
 
 
@@ -245,14 +288,18 @@ def old_doorbells(connection: Connection, before: float, limit: int) -> Rows:
     """(topic, key, created_at) of doorbells nobody has answered, oldest first."""
     return _all(
         connection,
-        select(OUTBOX.c.topic, OUTBOX.c.key, OUTBOX.c.created_at).where(OUTBOX.c.created_at < before)
-        .order_by(OUTBOX.c.created_at).limit(limit),
+        select(OUTBOX.c.topic, OUTBOX.c.key, OUTBOX.c.created_at)
+        .where(OUTBOX.c.created_at < before)
+        .order_by(OUTBOX.c.created_at)
+        .limit(limit),
     )
 
 
 def rung(connection: Connection, topic: str, keys: Sequence[str]) -> set[str]:
     """Those of the keys that have a doorbell."""
-    return set(connection.execute(select(OUTBOX.c.key).where(OUTBOX.c.topic == topic, OUTBOX.c.key.in_(keys))).scalars())
+    return set(
+        connection.execute(select(OUTBOX.c.key).where(OUTBOX.c.topic == topic, OUTBOX.c.key.in_(keys))).scalars()
+    )
 
 
 def overdue(connection: Connection, before: float, limit: int) -> Rows:
@@ -260,7 +307,9 @@ def overdue(connection: Connection, before: float, limit: int) -> Rows:
     found: list[Row[*tuple[object, ...]]] = []
     for entity, table in _ROWS:
         due: ColumnElement[bool] = table.c.next_check_at < before
-        query = select(literal(str(entity)), table.c.id, table.c.next_check_at).where(due).order_by(table.c.next_check_at)
+        query = (
+            select(literal(str(entity)), table.c.id, table.c.next_check_at).where(due).order_by(table.c.next_check_at)
+        )
         found.extend(_all(connection, query.limit(limit)))
     return found
 
@@ -270,8 +319,9 @@ def known_objects(connection: Connection, backend: str, names: Sequence[str]) ->
     found: dict[str, tuple[int, str, bool]] = {}
     for start in range(0, len(names), 500):
         rows = connection.execute(
-            select(ATTEMPT.c.object_name, ATTEMPT.c.id, ATTEMPT.c.phase, ATTEMPT.c.reaped)
-            .where(ATTEMPT.c.backend == backend, ATTEMPT.c.object_name.in_(names[start : start + 500]))
+            select(ATTEMPT.c.object_name, ATTEMPT.c.id, ATTEMPT.c.phase, ATTEMPT.c.reaped).where(
+                ATTEMPT.c.backend == backend, ATTEMPT.c.object_name.in_(names[start : start + 500])
+            )
         )
         found.update((str(r[0]), (int(r[1]), str(r[2]), bool(r[3]))) for r in rows)
     return found

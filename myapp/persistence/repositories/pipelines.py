@@ -29,17 +29,23 @@ def list_pipelines(
     """Newest first, without drafts; with `project`, `version` (its number) and the schedule's main columns."""
     query = (
         select(
-            *[c for c in PIPELINE.c if c.name != "draft"], PROJECT.c.slug.label("project"),
-            PIPELINE_VERSION.c.number.label("version"), SCHEDULE.c.cron, SCHEDULE.c.timezone, SCHEDULE.c.paused,
+            *[c for c in PIPELINE.c if c.name != "draft"],
+            PROJECT.c.slug.label("project"),
+            PIPELINE_VERSION.c.number.label("version"),
+            SCHEDULE.c.cron,
+            SCHEDULE.c.timezone,
+            SCHEDULE.c.paused,
             SCHEDULE.c.next_due_at,
         )
         .join(PROJECT, PROJECT.c.id == PIPELINE.c.project_id)
         .join(PIPELINE_VERSION, PIPELINE_VERSION.c.id == PIPELINE.c.current_version_id, isouter=True)
         .join(SCHEDULE, SCHEDULE.c.pipeline_id == PIPELINE.c.id, isouter=True)
     )
-    return connection.execute(
-        _filtered(query, scope, wanted).order_by(PIPELINE.c.id.desc()).limit(limit).offset(offset)
-    ).mappings().all()
+    return (
+        connection.execute(_filtered(query, scope, wanted).order_by(PIPELINE.c.id.desc()).limit(limit).offset(offset))
+        .mappings()
+        .all()
+    )
 
 
 def count_pipelines(connection: Connection, scope: TenantScope, wanted: PipelineFilter) -> int:
@@ -60,10 +66,15 @@ def _filtered(query: Select[Any], scope: TenantScope, wanted: PipelineFilter) ->
 
 def get_pipeline(connection: Connection, scope: TenantScope, pipeline_id: int) -> RowMapping | None:
     """The whole row with `project` (its slug)."""
-    return connection.execute(
-        select(PIPELINE, PROJECT.c.slug.label("project")).join(PROJECT, PROJECT.c.id == PIPELINE.c.project_id)
-        .where(PIPELINE.c.id == pipeline_id, scope.where(PIPELINE.c.project_id))
-    ).mappings().one_or_none()
+    return (
+        connection.execute(
+            select(PIPELINE, PROJECT.c.slug.label("project"))
+            .join(PROJECT, PROJECT.c.id == PIPELINE.c.project_id)
+            .where(PIPELINE.c.id == pipeline_id, scope.where(PIPELINE.c.project_id))
+        )
+        .mappings()
+        .one_or_none()
+    )
 
 
 def lock_pipeline(
@@ -79,7 +90,11 @@ def lock_pipeline(
 
 
 def get_version(
-    connection: Connection, scope: TenantScope, *, version_id: int | None = None, pipeline_id: int | None = None,
+    connection: Connection,
+    scope: TenantScope,
+    *,
+    version_id: int | None = None,
+    pipeline_id: int | None = None,
     number: int | None = None,
 ) -> RowMapping | None:
     """One version, whole, by its id or by its pipeline and number."""
@@ -95,19 +110,26 @@ def list_versions(
     connection: Connection, scope: TenantScope, pipeline_id: int, *, limit: int, offset: int = 0
 ) -> Sequence[RowMapping]:
     """Newest first, without their graphs and documents."""
-    return connection.execute(
-        select(*_VERSION_COLUMNS)
-        .where(PIPELINE_VERSION.c.pipeline_id == pipeline_id, scope.where(PIPELINE_VERSION.c.project_id))
-        .order_by(PIPELINE_VERSION.c.number.desc()).limit(limit).offset(offset)
-    ).mappings().all()
+    return (
+        connection.execute(
+            select(*_VERSION_COLUMNS)
+            .where(PIPELINE_VERSION.c.pipeline_id == pipeline_id, scope.where(PIPELINE_VERSION.c.project_id))
+            .order_by(PIPELINE_VERSION.c.number.desc())
+            .limit(limit)
+            .offset(offset)
+        )
+        .mappings()
+        .all()
+    )
 
 
 def last_number(connection: Connection, scope: TenantScope, pipeline_id: int) -> int:
     """The highest version number of a pipeline; 0 when it has none."""
     return int(
         connection.execute(
-            select(func.coalesce(func.max(PIPELINE_VERSION.c.number), 0))
-            .where(PIPELINE_VERSION.c.pipeline_id == pipeline_id, scope.where(PIPELINE_VERSION.c.project_id))
+            select(func.coalesce(func.max(PIPELINE_VERSION.c.number), 0)).where(
+                PIPELINE_VERSION.c.pipeline_id == pipeline_id, scope.where(PIPELINE_VERSION.c.project_id)
+            )
         ).scalar_one()
     )
 
@@ -121,9 +143,12 @@ def insert_version(connection: Connection, **values: Any) -> int:
 
 
 def update_pipeline(connection: Connection, scope: TenantScope, pipeline_id: int, **values: Any) -> bool:
-    return connection.execute(
-        update(PIPELINE).where(PIPELINE.c.id == pipeline_id, scope.where(PIPELINE.c.project_id)).values(**values)
-    ).rowcount == 1
+    return (
+        connection.execute(
+            update(PIPELINE).where(PIPELINE.c.id == pipeline_id, scope.where(PIPELINE.c.project_id)).values(**values)
+        ).rowcount
+        == 1
+    )
 
 
 def delete_pipeline(connection: Connection, scope: TenantScope, pipeline_id: int) -> bool:
@@ -131,22 +156,30 @@ def delete_pipeline(connection: Connection, scope: TenantScope, pipeline_id: int
     mine = scope.where(PIPELINE_VERSION.c.project_id)
     connection.execute(
         delete(PIPELINE_VERSION).where(
-            PIPELINE_VERSION.c.pipeline_id == pipeline_id, mine,
+            PIPELINE_VERSION.c.pipeline_id == pipeline_id,
+            mine,
             ~select(RUN.c.id).where(RUN.c.pipeline_version_id == PIPELINE_VERSION.c.id).exists(),
         )
     )
     connection.execute(
         update(PIPELINE_VERSION).where(PIPELINE_VERSION.c.pipeline_id == pipeline_id, mine).values(pipeline_id=None)
     )
-    return connection.execute(
-        delete(PIPELINE).where(PIPELINE.c.id == pipeline_id, scope.where(PIPELINE.c.project_id))
-    ).rowcount == 1
+    return (
+        connection.execute(
+            delete(PIPELINE).where(PIPELINE.c.id == pipeline_id, scope.where(PIPELINE.c.project_id))
+        ).rowcount
+        == 1
+    )
 
 
 def get_schedule(connection: Connection, scope: TenantScope, pipeline_id: int) -> RowMapping | None:
-    return connection.execute(
-        select(SCHEDULE).where(SCHEDULE.c.pipeline_id == pipeline_id, scope.where(SCHEDULE.c.project_id))
-    ).mappings().one_or_none()
+    return (
+        connection.execute(
+            select(SCHEDULE).where(SCHEDULE.c.pipeline_id == pipeline_id, scope.where(SCHEDULE.c.project_id))
+        )
+        .mappings()
+        .one_or_none()
+    )
 
 
 def insert_schedule(connection: Connection, **values: Any) -> int:
@@ -155,13 +188,20 @@ def insert_schedule(connection: Connection, **values: Any) -> int:
 
 def update_schedule(connection: Connection, scope: TenantScope, pipeline_id: int, **values: Any) -> bool:
     """Change a schedule and count its version up, so that a beat that read it before lets go."""
-    return connection.execute(
-        update(SCHEDULE).where(SCHEDULE.c.pipeline_id == pipeline_id, scope.where(SCHEDULE.c.project_id))
-        .values(version=SCHEDULE.c.version + 1, **values)
-    ).rowcount == 1
+    return (
+        connection.execute(
+            update(SCHEDULE)
+            .where(SCHEDULE.c.pipeline_id == pipeline_id, scope.where(SCHEDULE.c.project_id))
+            .values(version=SCHEDULE.c.version + 1, **values)
+        ).rowcount
+        == 1
+    )
 
 
 def delete_schedule(connection: Connection, scope: TenantScope, pipeline_id: int) -> bool:
-    return connection.execute(
-        delete(SCHEDULE).where(SCHEDULE.c.pipeline_id == pipeline_id, scope.where(SCHEDULE.c.project_id))
-    ).rowcount == 1
+    return (
+        connection.execute(
+            delete(SCHEDULE).where(SCHEDULE.c.pipeline_id == pipeline_id, scope.where(SCHEDULE.c.project_id))
+        ).rowcount
+        == 1
+    )

@@ -12,22 +12,30 @@ from myapp.persistence.tables import PROJECT, PROJECT_USER, USER, insert_row
 
 
 def find_project(connection: Connection, scope: TenantScope, slug: str) -> RowMapping | None:
-    return connection.execute(
-        select(PROJECT).where(PROJECT.c.slug == slug, scope.where(PROJECT.c.id))
-    ).mappings().one_or_none()
+    return (
+        connection.execute(select(PROJECT).where(PROJECT.c.slug == slug, scope.where(PROJECT.c.id)))
+        .mappings()
+        .one_or_none()
+    )
 
 
 def get_project(connection: Connection, scope: TenantScope, project_id: int) -> RowMapping | None:
-    return connection.execute(
-        select(PROJECT).where(PROJECT.c.id == project_id, scope.where(PROJECT.c.id))
-    ).mappings().one_or_none()
+    return (
+        connection.execute(select(PROJECT).where(PROJECT.c.id == project_id, scope.where(PROJECT.c.id)))
+        .mappings()
+        .one_or_none()
+    )
 
 
 def lock_project(connection: Connection, scope: TenantScope, project_id: int) -> RowMapping | None:
     """The row, locked: changes of one project's members queue here."""
-    return connection.execute(
-        select(PROJECT).where(PROJECT.c.id == project_id, scope.where(PROJECT.c.id)).with_for_update()
-    ).mappings().one_or_none()
+    return (
+        connection.execute(
+            select(PROJECT).where(PROJECT.c.id == project_id, scope.where(PROJECT.c.id)).with_for_update()
+        )
+        .mappings()
+        .one_or_none()
+    )
 
 
 def list_projects(
@@ -48,21 +56,32 @@ def count_projects(connection: Connection, scope: TenantScope, *, contains: str 
 
 def list_members(connection: Connection, scope: TenantScope, project_id: int) -> Sequence[RowMapping]:
     """`user_id, role, username, first_name, last_name, email`; names are None for a user that is gone."""
-    return connection.execute(
-        select(
-            PROJECT_USER.c.user_id, PROJECT_USER.c.role, PROJECT_USER.c.created_at,
-            USER.c.username, USER.c.first_name, USER.c.last_name, USER.c.email,
+    return (
+        connection.execute(
+            select(
+                PROJECT_USER.c.user_id,
+                PROJECT_USER.c.role,
+                PROJECT_USER.c.created_at,
+                USER.c.username,
+                USER.c.first_name,
+                USER.c.last_name,
+                USER.c.email,
+            )
+            .join(USER, USER.c.id == PROJECT_USER.c.user_id, isouter=True)
+            .where(PROJECT_USER.c.project_id == project_id, scope.where(PROJECT_USER.c.project_id))
+            .order_by(USER.c.username, PROJECT_USER.c.user_id)
         )
-        .join(USER, USER.c.id == PROJECT_USER.c.user_id, isouter=True)
-        .where(PROJECT_USER.c.project_id == project_id, scope.where(PROJECT_USER.c.project_id))
-        .order_by(USER.c.username, PROJECT_USER.c.user_id)
-    ).mappings().all()
+        .mappings()
+        .all()
+    )
 
 
 def role_of(connection: Connection, scope: TenantScope, project_id: int, user_id: int) -> str | None:
     return connection.execute(
         select(PROJECT_USER.c.role).where(
-            PROJECT_USER.c.project_id == project_id, PROJECT_USER.c.user_id == user_id, scope.where(PROJECT_USER.c.project_id)
+            PROJECT_USER.c.project_id == project_id,
+            PROJECT_USER.c.user_id == user_id,
+            scope.where(PROJECT_USER.c.project_id),
         )
     ).scalar_one_or_none()
 
@@ -71,7 +90,9 @@ def count_role(connection: Connection, scope: TenantScope, project_id: int, role
     return int(
         connection.execute(
             select(func.count()).where(
-                PROJECT_USER.c.project_id == project_id, PROJECT_USER.c.role == role, scope.where(PROJECT_USER.c.project_id)
+                PROJECT_USER.c.project_id == project_id,
+                PROJECT_USER.c.role == role,
+                scope.where(PROJECT_USER.c.project_id),
             )
         ).scalar_one()
     )
@@ -79,7 +100,9 @@ def count_role(connection: Connection, scope: TenantScope, project_id: int, role
 
 def roles_of(connection: Connection, user_id: int) -> dict[int, str]:
     """project id -> role, of one user: what a scope is made of."""
-    rows = connection.execute(select(PROJECT_USER.c.project_id, PROJECT_USER.c.role).where(PROJECT_USER.c.user_id == user_id))
+    rows = connection.execute(
+        select(PROJECT_USER.c.project_id, PROJECT_USER.c.role).where(PROJECT_USER.c.user_id == user_id)
+    )
     return {int(r[0]): str(r[1]) for r in rows}
 
 
@@ -114,5 +137,7 @@ def delete_member(connection: Connection, scope: TenantScope, project_id: int, u
 
 def _member(scope: TenantScope, project_id: int, user_id: int) -> ColumnElement[bool]:
     return and_(
-        PROJECT_USER.c.project_id == project_id, PROJECT_USER.c.user_id == user_id, scope.where(PROJECT_USER.c.project_id)
+        PROJECT_USER.c.project_id == project_id,
+        PROJECT_USER.c.user_id == user_id,
+        scope.where(PROJECT_USER.c.project_id),
     )

@@ -13,13 +13,30 @@ from myapp.persistence.scope import TenantScope
 from myapp.persistence.tables import PIPELINE, PROJECT, RUN
 
 _LIST_COLUMNS = (
-    RUN.c.id, RUN.c.project_id, PROJECT.c.slug.label("project"), RUN.c.pipeline_id, RUN.c.pipeline_version_id, RUN.c.kind,
-    RUN.c.name, RUN.c.phase, RUN.c.desired, RUN.c.event_seq, RUN.c.precedence, RUN.c.reason_code, RUN.c.reason, RUN.c.retry_of,
-    RUN.c.schedule_id, RUN.c.scheduled_at, RUN.c.submitted_at, RUN.c.started_at, RUN.c.finished_at, RUN.c.created_by,
+    RUN.c.id,
+    RUN.c.project_id,
+    PROJECT.c.slug.label("project"),
+    RUN.c.pipeline_id,
+    RUN.c.pipeline_version_id,
+    RUN.c.kind,
+    RUN.c.name,
+    RUN.c.phase,
+    RUN.c.desired,
+    RUN.c.event_seq,
+    RUN.c.precedence,
+    RUN.c.reason_code,
+    RUN.c.reason,
+    RUN.c.retry_of,
+    RUN.c.schedule_id,
+    RUN.c.scheduled_at,
+    RUN.c.submitted_at,
+    RUN.c.started_at,
+    RUN.c.finished_at,
+    RUN.c.created_by,
 )
 _LIST = select(*_LIST_COLUMNS).join(PROJECT, PROJECT.c.id == RUN.c.project_id)
 _MAX_UNION = 20
-_OPEN = frozenset({str(RunPhase.QUEUED), str(RunPhase.RUNNING)})      # few rows: "+ 0" keeps planners on the phase's index
+_OPEN = frozenset({str(RunPhase.QUEUED), str(RunPhase.RUNNING)})  # few rows: "+ 0" keeps planners on the phase's index
 
 
 @dataclass(frozen=True)
@@ -49,7 +66,9 @@ def list_runs(
             *(
                 select(literal_column("id")).select_from(
                     _filtered(select(RUN.c.id), TenantScope(frozenset({project})), wanted)
-                    .order_by(RUN.c.id.desc()).limit(limit + offset).subquery(f"of_{n}")
+                    .order_by(RUN.c.id.desc())
+                    .limit(limit + offset)
+                    .subquery(f"of_{n}")
                 )
                 for n, project in enumerate(sorted(scope.project_ids))
             )
@@ -72,11 +91,11 @@ def _filtered(query: Select[Any], scope: TenantScope, wanted: RunFilter) -> Sele
     if wanted.before_id is not None:
         query = query.where(RUN.c.id < wanted.before_id)
     if wanted.phases:
-        query = query.where(RUN.c.phase == wanted.phases[0] if len(wanted.phases) == 1 else RUN.c.phase.in_(wanted.phases))
-    if wanted.project:
         query = query.where(
-            project == select(PROJECT.c.id).where(PROJECT.c.slug == wanted.project).scalar_subquery()
+            RUN.c.phase == wanted.phases[0] if len(wanted.phases) == 1 else RUN.c.phase.in_(wanted.phases)
         )
+    if wanted.project:
+        query = query.where(project == select(PROJECT.c.id).where(PROJECT.c.slug == wanted.project).scalar_subquery())
     if wanted.pipeline_id is not None:
         query = query.where(RUN.c.pipeline_id == wanted.pipeline_id)
     if wanted.pipeline:
@@ -93,17 +112,24 @@ def _filtered(query: Select[Any], scope: TenantScope, wanted: RunFilter) -> Sele
 
 def get_run(connection: Connection, scope: TenantScope, run_id: int) -> RowMapping | None:
     """The whole row with `project` (its slug)."""
-    return connection.execute(
-        select(RUN, PROJECT.c.slug.label("project")).join(PROJECT, PROJECT.c.id == RUN.c.project_id)
-        .where(RUN.c.id == run_id, scope.where(RUN.c.project_id))
-    ).mappings().one_or_none()
+    return (
+        connection.execute(
+            select(RUN, PROJECT.c.slug.label("project"))
+            .join(PROJECT, PROJECT.c.id == RUN.c.project_id)
+            .where(RUN.c.id == run_id, scope.where(RUN.c.project_id))
+        )
+        .mappings()
+        .one_or_none()
+    )
 
 
 def active_runs(connection: Connection, scope: TenantScope, pipeline_id: int, ended: Sequence[str]) -> list[int]:
     """Some runs (at most five) of a pipeline in none of the phases `ended`."""
     return list(
         connection.execute(
-            select(RUN.c.id).where(RUN.c.pipeline_id == pipeline_id, RUN.c.phase.not_in(ended), scope.where(RUN.c.project_id))
-            .order_by(RUN.c.id).limit(5)
+            select(RUN.c.id)
+            .where(RUN.c.pipeline_id == pipeline_id, RUN.c.phase.not_in(ended), scope.where(RUN.c.project_id))
+            .order_by(RUN.c.id)
+            .limit(5)
         ).scalars()
     )

@@ -18,18 +18,27 @@ _ATTEMPT_COLUMNS = [c for c in ATTEMPT.c if c.name != "handle"]
 def task_counts(connection: Connection, scope: TenantScope, run_id: int) -> dict[str, int]:
     """phase -> how many tasks of the run are in it."""
     rows = connection.execute(
-        select(TASK.c.phase, func.count()).join(RUN, RUN.c.id == TASK.c.run_id)
-        .where(TASK.c.run_id == run_id, scope.where(RUN.c.project_id)).group_by(TASK.c.phase)
+        select(TASK.c.phase, func.count())
+        .join(RUN, RUN.c.id == TASK.c.run_id)
+        .where(TASK.c.run_id == run_id, scope.where(RUN.c.project_id))
+        .group_by(TASK.c.phase)
     )
     return {str(r[0]): int(r[1]) for r in rows}
 
 
 def list_tasks(
-    connection: Connection, scope: TenantScope, run_id: int, *, phases: Sequence[str] = (), after_ordinal: int = -1, limit: int
+    connection: Connection,
+    scope: TenantScope,
+    run_id: int,
+    *,
+    phases: Sequence[str] = (),
+    after_ordinal: int = -1,
+    limit: int,
 ) -> Sequence[RowMapping]:
     """Tasks in the order of the pipeline, without their specs."""
     query = (
-        select(*_TASK_COLUMNS).join(RUN, RUN.c.id == TASK.c.run_id)
+        select(*_TASK_COLUMNS)
+        .join(RUN, RUN.c.id == TASK.c.run_id)
         .where(TASK.c.run_id == run_id, TASK.c.ordinal > after_ordinal, scope.where(RUN.c.project_id))
     )
     if phases:
@@ -39,18 +48,28 @@ def list_tasks(
 
 def get_task(connection: Connection, scope: TenantScope, run_id: int, node_key: str) -> RowMapping | None:
     """The whole row, its spec included, with `project` (the slug), `project_id` and `run_phase`."""
-    return connection.execute(
-        select(TASK, RUN.c.project_id, RUN.c.phase.label("run_phase"), PROJECT.c.slug.label("project"))
-        .join(RUN, RUN.c.id == TASK.c.run_id).join(PROJECT, PROJECT.c.id == RUN.c.project_id)
-        .where(TASK.c.run_id == run_id, TASK.c.node_key == node_key, scope.where(RUN.c.project_id))
-    ).mappings().one_or_none()
+    return (
+        connection.execute(
+            select(TASK, RUN.c.project_id, RUN.c.phase.label("run_phase"), PROJECT.c.slug.label("project"))
+            .join(RUN, RUN.c.id == TASK.c.run_id)
+            .join(PROJECT, PROJECT.c.id == RUN.c.project_id)
+            .where(TASK.c.run_id == run_id, TASK.c.node_key == node_key, scope.where(RUN.c.project_id))
+        )
+        .mappings()
+        .one_or_none()
+    )
 
 
 def get_task_by_id(connection: Connection, scope: TenantScope, task_run_id: int) -> RowMapping | None:
-    return connection.execute(
-        select(*_TASK_COLUMNS).join(RUN, RUN.c.id == TASK.c.run_id)
-        .where(TASK.c.id == task_run_id, scope.where(RUN.c.project_id))
-    ).mappings().one_or_none()
+    return (
+        connection.execute(
+            select(*_TASK_COLUMNS)
+            .join(RUN, RUN.c.id == TASK.c.run_id)
+            .where(TASK.c.id == task_run_id, scope.where(RUN.c.project_id))
+        )
+        .mappings()
+        .one_or_none()
+    )
 
 
 def list_attempts(
@@ -61,7 +80,8 @@ def list_attempts(
     wanted = iter(task_run_ids)
     while chunk := list(islice(wanted, _IN_CHUNK)):
         rows = connection.execute(
-            select(*_ATTEMPT_COLUMNS).join(RUN, RUN.c.id == ATTEMPT.c.run_id)
+            select(*_ATTEMPT_COLUMNS)
+            .join(RUN, RUN.c.id == ATTEMPT.c.run_id)
             .where(ATTEMPT.c.run_id == run_id, ATTEMPT.c.task_run_id.in_(chunk), scope.where(RUN.c.project_id))
             .order_by(ATTEMPT.c.task_run_id, ATTEMPT.c.attempt_no)
         ).mappings()
@@ -75,7 +95,8 @@ def get_attempt(
 ) -> RowMapping | None:
     """One attempt of a task, or with `attempt_no` None its newest."""
     query = (
-        select(*_ATTEMPT_COLUMNS).join(RUN, RUN.c.id == ATTEMPT.c.run_id)
+        select(*_ATTEMPT_COLUMNS)
+        .join(RUN, RUN.c.id == ATTEMPT.c.run_id)
         .where(ATTEMPT.c.run_id == run_id, ATTEMPT.c.task_run_id == task_run_id, scope.where(RUN.c.project_id))
     )
     if attempt_no is not None:
@@ -88,13 +109,15 @@ def queue_ahead(connection: Connection, backend: str, precedence: int, run_id: i
     some = (
         select(TASK.c.id)
         .where(
-            TASK.c.phase == "queued", TASK.c.backend == backend,
+            TASK.c.phase == "queued",
+            TASK.c.backend == backend,
             or_(
                 TASK.c.precedence < precedence,
                 and_(TASK.c.precedence == precedence, TASK.c.run_id < run_id),
                 and_(TASK.c.precedence == precedence, TASK.c.run_id == run_id, TASK.c.id < task_run_id),
             ),
         )
-        .limit(1000).subquery("some")
+        .limit(1000)
+        .subquery("some")
     )
     return int(connection.execute(select(func.count()).select_from(some)).scalar_one())

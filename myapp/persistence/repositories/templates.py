@@ -18,22 +18,33 @@ def _visible(scope: TenantScope) -> ColumnElement[bool]:
 
 
 def list_templates(
-    connection: Connection, scope: TenantScope, *, category: str = "", contains: str = "", retired: bool = False, limit: int,
+    connection: Connection,
+    scope: TenantScope,
+    *,
+    category: str = "",
+    contains: str = "",
+    retired: bool = False,
+    limit: int,
     offset: int = 0,
 ) -> Sequence[RowMapping]:
     """In the order of category and name, with the current version's `document`, `version` and `sha256`."""
     query = (
         select(
-            JOB_TEMPLATE, PROJECT.c.slug.label("project"), JOB_TEMPLATE_VERSION.c.document,
-            JOB_TEMPLATE_VERSION.c.number.label("version"), JOB_TEMPLATE_VERSION.c.sha256,
+            JOB_TEMPLATE,
+            PROJECT.c.slug.label("project"),
+            JOB_TEMPLATE_VERSION.c.document,
+            JOB_TEMPLATE_VERSION.c.number.label("version"),
+            JOB_TEMPLATE_VERSION.c.sha256,
         )
         .join(JOB_TEMPLATE_VERSION, JOB_TEMPLATE_VERSION.c.id == JOB_TEMPLATE.c.current_version_id)
         .join(PROJECT, PROJECT.c.id == JOB_TEMPLATE.c.project_id, isouter=True)
         .where(*_conditions(scope, category, contains, retired))
     )
-    return connection.execute(
-        query.order_by(JOB_TEMPLATE.c.category, JOB_TEMPLATE.c.name).limit(limit).offset(offset)
-    ).mappings().all()
+    return (
+        connection.execute(query.order_by(JOB_TEMPLATE.c.category, JOB_TEMPLATE.c.name).limit(limit).offset(offset))
+        .mappings()
+        .all()
+    )
 
 
 def count_templates(
@@ -59,15 +70,23 @@ def _conditions(scope: TenantScope, category: str, contains: str, retired: bool)
 
 def find_template(connection: Connection, scope: TenantScope, name: str) -> RowMapping | None:
     """The template with its current version's `document, files, version, sha256`."""
-    return connection.execute(
-        select(
-            JOB_TEMPLATE, PROJECT.c.slug.label("project"), JOB_TEMPLATE_VERSION.c.document, JOB_TEMPLATE_VERSION.c.files,
-            JOB_TEMPLATE_VERSION.c.number.label("version"), JOB_TEMPLATE_VERSION.c.sha256,
+    return (
+        connection.execute(
+            select(
+                JOB_TEMPLATE,
+                PROJECT.c.slug.label("project"),
+                JOB_TEMPLATE_VERSION.c.document,
+                JOB_TEMPLATE_VERSION.c.files,
+                JOB_TEMPLATE_VERSION.c.number.label("version"),
+                JOB_TEMPLATE_VERSION.c.sha256,
+            )
+            .join(JOB_TEMPLATE_VERSION, JOB_TEMPLATE_VERSION.c.id == JOB_TEMPLATE.c.current_version_id)
+            .join(PROJECT, PROJECT.c.id == JOB_TEMPLATE.c.project_id, isouter=True)
+            .where(JOB_TEMPLATE.c.name == name, _visible(scope))
         )
-        .join(JOB_TEMPLATE_VERSION, JOB_TEMPLATE_VERSION.c.id == JOB_TEMPLATE.c.current_version_id)
-        .join(PROJECT, PROJECT.c.id == JOB_TEMPLATE.c.project_id, isouter=True)
-        .where(JOB_TEMPLATE.c.name == name, _visible(scope))
-    ).mappings().one_or_none()
+        .mappings()
+        .one_or_none()
+    )
 
 
 def versions_named(connection: Connection, scope: TenantScope, names: Iterable[str]) -> Sequence[RowMapping]:
@@ -78,8 +97,12 @@ def versions_named(connection: Connection, scope: TenantScope, names: Iterable[s
         found.extend(
             connection.execute(
                 select(
-                    JOB_TEMPLATE.c.name, JOB_TEMPLATE.c.retired, JOB_TEMPLATE.c.project_id, JOB_TEMPLATE_VERSION.c.id,
-                    JOB_TEMPLATE_VERSION.c.number, JOB_TEMPLATE_VERSION.c.sha256,
+                    JOB_TEMPLATE.c.name,
+                    JOB_TEMPLATE.c.retired,
+                    JOB_TEMPLATE.c.project_id,
+                    JOB_TEMPLATE_VERSION.c.id,
+                    JOB_TEMPLATE_VERSION.c.number,
+                    JOB_TEMPLATE_VERSION.c.sha256,
                     (JOB_TEMPLATE_VERSION.c.id == JOB_TEMPLATE.c.current_version_id).label("current"),
                 )
                 .join(JOB_TEMPLATE_VERSION, JOB_TEMPLATE_VERSION.c.job_template_id == JOB_TEMPLATE.c.id)
@@ -108,23 +131,34 @@ def template_names(connection: Connection, scope: TenantScope) -> list[str]:
     """The names of all templates one may use, for suggestions."""
     return list(
         connection.execute(
-            select(JOB_TEMPLATE.c.name).where(_visible(scope), JOB_TEMPLATE.c.retired.is_(False)).order_by(JOB_TEMPLATE.c.name)
+            select(JOB_TEMPLATE.c.name)
+            .where(_visible(scope), JOB_TEMPLATE.c.retired.is_(False))
+            .order_by(JOB_TEMPLATE.c.name)
         ).scalars()
     )
 
 
 def lock_template(connection: Connection, scope: TenantScope, name: str) -> RowMapping | None:
     """The template's row, locked; also one the scope does not see is None here, though its name is taken."""
-    return connection.execute(
-        select(JOB_TEMPLATE).where(JOB_TEMPLATE.c.name == name, _visible(scope)).with_for_update()
-    ).mappings().one_or_none()
+    return (
+        connection.execute(select(JOB_TEMPLATE).where(JOB_TEMPLATE.c.name == name, _visible(scope)).with_for_update())
+        .mappings()
+        .one_or_none()
+    )
 
 
 def lock_catalog(connection: Connection) -> Sequence[RowMapping]:
     """All templates of the catalogue, locked: syncs queue here."""
-    return connection.execute(
-        select(JOB_TEMPLATE).where(JOB_TEMPLATE.c.project_id.is_(None)).order_by(JOB_TEMPLATE.c.name).with_for_update()
-    ).mappings().all()
+    return (
+        connection.execute(
+            select(JOB_TEMPLATE)
+            .where(JOB_TEMPLATE.c.project_id.is_(None))
+            .order_by(JOB_TEMPLATE.c.name)
+            .with_for_update()
+        )
+        .mappings()
+        .all()
+    )
 
 
 def taken_names(connection: Connection, names: Iterable[str]) -> set[str]:
@@ -134,8 +168,9 @@ def taken_names(connection: Connection, names: Iterable[str]) -> set[str]:
         name
         for start in range(0, len(wanted), _IN_CHUNK)
         for name in connection.execute(
-            select(JOB_TEMPLATE.c.name)
-            .where(JOB_TEMPLATE.c.name.in_(wanted[start : start + _IN_CHUNK]), JOB_TEMPLATE.c.project_id.is_not(None))
+            select(JOB_TEMPLATE.c.name).where(
+                JOB_TEMPLATE.c.name.in_(wanted[start : start + _IN_CHUNK]), JOB_TEMPLATE.c.project_id.is_not(None)
+            )
         ).scalars()
     }
 
@@ -147,13 +182,19 @@ def name_exists(connection: Connection, name: str) -> bool:
 
 def find_version(connection: Connection, scope: TenantScope, template_id: int, sha256: str) -> RowMapping | None:
     """`id` and `number` of the template's version with this content."""
-    return connection.execute(
-        select(JOB_TEMPLATE_VERSION.c.id, JOB_TEMPLATE_VERSION.c.number)
-        .join(JOB_TEMPLATE, JOB_TEMPLATE.c.id == JOB_TEMPLATE_VERSION.c.job_template_id)
-        .where(
-            JOB_TEMPLATE_VERSION.c.job_template_id == template_id, JOB_TEMPLATE_VERSION.c.sha256 == sha256, _visible(scope)
+    return (
+        connection.execute(
+            select(JOB_TEMPLATE_VERSION.c.id, JOB_TEMPLATE_VERSION.c.number)
+            .join(JOB_TEMPLATE, JOB_TEMPLATE.c.id == JOB_TEMPLATE_VERSION.c.job_template_id)
+            .where(
+                JOB_TEMPLATE_VERSION.c.job_template_id == template_id,
+                JOB_TEMPLATE_VERSION.c.sha256 == sha256,
+                _visible(scope),
+            )
         )
-    ).mappings().one_or_none()
+        .mappings()
+        .one_or_none()
+    )
 
 
 def last_number(connection: Connection, scope: TenantScope, template_id: int) -> int:
@@ -175,6 +216,9 @@ def insert_version(connection: Connection, **values: Any) -> int:
 
 
 def update_template(connection: Connection, scope: TenantScope, template_id: int, **values: Any) -> bool:
-    return connection.execute(
-        update(JOB_TEMPLATE).where(JOB_TEMPLATE.c.id == template_id, _visible(scope)).values(**values)
-    ).rowcount == 1
+    return (
+        connection.execute(
+            update(JOB_TEMPLATE).where(JOB_TEMPLATE.c.id == template_id, _visible(scope)).values(**values)
+        ).rowcount
+        == 1
+    )
