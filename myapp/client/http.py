@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -127,6 +127,12 @@ class Api:
             self._connection.close()
             self._connection = None
 
+    def __enter__(self) -> Api:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     # --- server-sent events ---
 
     def events(self, path: str, after: str = "", *, silence_s: float = 45.0) -> Iterator[tuple[str, str, str]]:
@@ -139,26 +145,30 @@ class Api:
             if after:
                 headers["Last-Event-ID"] = after
             connection.request("GET", self._prefix + path, headers=headers)
-            reply = connection.getresponse()
-            if reply.status != 200 or "event-stream" not in reply.getheader("Content-Type", ""):
-                body = reply.read()
-                raise refusal(Reply(reply.status, {}, body), self.url)
-            fields: dict[str, str] = {}
-            for raw in iter(reply.readline, b""):
-                line = raw.decode(errors="replace").rstrip("\r\n")
-                if not line:
-                    if "data" in fields or "event" in fields:
-                        after = fields.get("id", after)
-                        yield after, fields.get("event", "message"), fields.get("data", "")
-                    fields = {}
-                elif not line.startswith(":"):
-                    name, _, value = line.partition(":")
-                    value = value.removeprefix(" ")
-                    fields[name] = f"{fields[name]}\n{value}" if name == "data" and "data" in fields else value
+            with connection.getresponse() as reply:
+                if reply.status != 200 or "event-stream" not in reply.getheader("Content-Type", ""):
+                    raise refusal(Reply(reply.status, {}, reply.read()), self.url)
+                yield from _parse_events(reply, after)
         except (OSError, http.client.HTTPException):
             return
         finally:
             connection.close()
+
+
+def _parse_events(lines: Iterable[bytes], after: str) -> Iterator[tuple[str, str, str]]:
+    """The events of a stream; one that was cut off is none."""
+    fields: dict[str, str] = {}
+    for raw in lines:
+        line = raw.decode(errors="replace").rstrip("\r\n")
+        if not line:
+            if "data" in fields or "event" in fields:
+                after = fields.get("id", after)
+                yield after, fields.get("event", "message"), fields.get("data", "")
+            fields = {}
+        elif not line.startswith(":"):
+            name, _, value = line.partition(":")
+            value = value.removeprefix(" ")
+            fields[name] = f"{fields[name]}\n{value}" if name == "data" and "data" in fields else value
 
 
 def segment(value: object) -> str:

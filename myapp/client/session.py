@@ -129,7 +129,8 @@ def _local_api(local: LocalPlatform, url: str, token: str, env: Mapping[str, str
         if password is None:
             return None
         try:
-            fresh = login(Api(url), "admin", password)
+            with Api(url) as api:
+                fresh = login(api, "admin", password)
         except ClientError as error:
             if error.exit_code == DENIED:
                 return None

@@ -10,6 +10,7 @@ import structlog
 
 from myapp.controllers import advance, launch
 from myapp.controllers.engine import Engine
+from myapp.domain.errors import CubeError
 from myapp.domain.ports import AttemptKey, BackendError, Cause, Collected, ExecutionBackend, Handle
 from myapp.domain.runs.decide import Outcome
 from myapp.domain.runs.diagnose import Diagnosis
@@ -34,7 +35,7 @@ def seal(engine: Engine, backend: ExecutionBackend, view: Any) -> None:
     try:
         collected = backend.collect(key, Handle(view.handle["uid"], view.handle["data"]))
         chunks = engine.context.logs.seal(view.project, view.run_id, view.node_key, view.attempt_no, collected.logs)
-        outputs = _keep(engine, view, collected) if outcome is Outcome.SUCCEEDED else []
+        outputs, problems = _keep(engine, view, collected) if outcome is Outcome.SUCCEEDED else ([], [])
     except (OSError, BackendError) as error:
         log.error("sealing failed, will be tried again", attempt=view.id, error=str(error))
         with engine.context.database.write() as unit:
@@ -76,11 +77,12 @@ def seal(engine: Engine, backend: ExecutionBackend, view: Any) -> None:
         }
         for c in chunks
     ]
-    close(engine, view, outcome, diagnosis, outputs=outputs, metrics=metrics, logs=logs)
+    close(engine, view, outcome, diagnosis, outputs=outputs, metrics=metrics, logs=logs, problems=problems)
 
 
-def _keep(engine: Engine, view: Any, collected: Collected) -> list[dict[str, Any]]:
-    """Output rows of a successful attempt; its artifacts moved into the store."""
+def _keep(engine: Engine, view: Any, collected: Collected) -> tuple[list[dict[str, Any]], list[str]]:
+    """Output rows of a successful attempt, its artifacts moved into the store; and what could not be kept, in words."""
+    problems = list(collected.problems)
     base = {"run_id": view.run_id, "task_run_id": view.task_run_id, "attempt_id": view.id}
     rows: list[dict[str, Any]] = [
         {
@@ -97,7 +99,11 @@ def _keep(engine: Engine, view: Any, collected: Collected) -> list[dict[str, Any
     for name, path in collected.artifacts.items():
         if name in collected.values:
             continue
-        stored = engine.context.artifacts.put(view.project, view.run_id, view.node_key, view.attempt_no, name, path)
+        try:
+            stored = engine.context.artifacts.put(view.project, view.run_id, view.node_key, view.attempt_no, name, path)
+        except CubeError as error:          # what the job left cannot be an artifact: trying again would not change it
+            problems.append(f"artifact {name} was not kept: {error.message}")
+            continue
         rows.append(
             {
                 **base,
@@ -109,7 +115,7 @@ def _keep(engine: Engine, view: Any, collected: Collected) -> list[dict[str, Any
                 "media_type": stored.media_type,
             }
         )
-    return rows
+    return rows, problems
 
 
 def storable(value: Any) -> Any:
@@ -135,6 +141,7 @@ def close(
     outputs: list[dict[str, Any]] | None = None,
     metrics: list[dict[str, Any]] | None = None,
     logs: list[dict[str, Any]] | None = None,
+    problems: list[str] | None = None,
 ) -> None:
     """One transaction: the attempt ends, its allocation closes, its task ends or is queued again, the graph goes on."""
     cause = diagnosis.cause if diagnosis else None
@@ -165,7 +172,7 @@ def close(
         run_store.release_allocations(unit.connection, view.id, unit.now)
         run_store.insert_results(unit.connection, outputs or [], metrics or [], logs or [])
         unit.post(Topic.ADMISSION, view.backend, ring=False)
-        ended = _end_task(engine, unit, run, view, outcome, diagnosis)
+        ended = _end_task(engine, unit, run, view, outcome, diagnosis, problems or [])
         if ended:
             advance.after(engine, unit, run, view.node_key)
         else:
@@ -174,7 +181,9 @@ def close(
     engine.crash("closed")
 
 
-def _end_task(engine: Engine, unit: Any, run: Any, view: Any, outcome: Outcome, diagnosis: Diagnosis | None) -> bool:
+def _end_task(
+    engine: Engine, unit: Any, run: Any, view: Any, outcome: Outcome, diagnosis: Diagnosis | None, problems: list[str]
+) -> bool:
     """Move the task on from its ended attempt. True when it has ended, False when another attempt will follow."""
     cause = diagnosis.cause if diagnosis else None
     reason = _reason(diagnosis)
@@ -186,6 +195,7 @@ def _end_task(engine: Engine, unit: Any, run: Any, view: Any, outcome: Outcome, 
         unit.move(Entity.TASK, view.task_run_id, view.run_id, view.task_version, source, target, **columns, **more)
 
     if outcome is Outcome.SUCCEEDED:
+        columns["reason"] = "; ".join(problems)[:2000]
         move(TaskPhase.SUCCEEDED, finished_at=unit.now)
         return True
     verdict = judge(

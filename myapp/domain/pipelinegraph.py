@@ -29,7 +29,8 @@ class Retry:
 
     @classmethod
     def of(cls, doc: RetryDoc | None) -> Retry:
-        return cls() if doc is None else cls(doc.limit, doc.backoff, doc.max_backoff)
+        """A first wait longer than the default longest one is meant: then every wait is that long."""
+        return cls() if doc is None else cls(doc.limit, doc.backoff, max(doc.max_backoff, doc.backoff))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import orjson
 from flask import request
 from pydantic import BaseModel, ValidationError
-from werkzeug.exceptions import UnsupportedMediaType
+from werkzeug.exceptions import RequestEntityTooLarge, UnsupportedMediaType
 
 from myapp.domain.documents import problems_of
 from myapp.domain.errors import CubeError, Invalid, Problem, invalid_document
@@ -56,6 +56,8 @@ def read_document(*, yaml: bool = True) -> Document:
         accepted = JSON_TYPE + (" or application/yaml" if yaml else "")
         raise UnsupportedMediaType(f"Content-Type must be {accepted}" + (f", not {kind[:60]}" if kind else ""))
     raw = request.get_data(cache=False)
+    if request.content_length is None and len(raw) >= MAX_BODY:
+        raise RequestEntityTooLarge  # sent in chunks, and cut off at the limit
     if not raw.strip():
         raise Invalid(
             "the request has no body", code="missing_body", resolution="Send the document as the request's body."

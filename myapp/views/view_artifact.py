@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from flask import Response, request
 from pydantic import Field
+from werkzeug.exceptions import HTTPException
 
 from myapp.domain.errors import NotFound
 from myapp.domain.permissions import Permission
@@ -67,7 +68,11 @@ def _download(found: Artifact) -> Response:
         return response
     if "Range" in request.headers and file.seekable():
         response.response = _Seekable(file)
-        response.make_conditional(request.environ, accept_ranges=True, complete_length=found.size)
+        try:
+            response.make_conditional(request.environ, accept_ranges=True, complete_length=found.size)
+        except HTTPException:
+            file.close()
+            raise
     else:
         response.headers["Accept-Ranges"] = "bytes"
     return response

@@ -24,6 +24,7 @@ class Api:
         self.statuses: Counter[int] = Counter()
         self.token = ""
         self._local = threading.local()
+        self._opened: list[http.client.HTTPConnection] = []
         self._count = threading.Lock()
 
     def login(self) -> Api:
@@ -59,6 +60,7 @@ class Api:
         if made is None or (made.host, made.port) != (parts.hostname, parts.port):
             made = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=self.timeout)
             self._local.connection = made
+            self._opened.append(made)
         return made
 
     def patiently(self, method: str, path: str, body: Any = None, *, seconds: float = 60.0, **headers: str) -> Any:
@@ -74,6 +76,13 @@ class Api:
                 answer = repr(error)
             assert time.monotonic() < deadline, f"{method} {path}: no answer, last: {answer}"
             time.sleep(0.1)
+
+    def close(self) -> None:
+        """Every thread's connection."""
+        for connection in self._opened:
+            connection.close()
+        self._opened.clear()
+        self._local = threading.local()
 
     def server_errors(self) -> dict[int, int]:
         return {status: count for status, count in self.statuses.items() if status >= 500}

@@ -124,8 +124,8 @@ def until(condition: Callable[[], Any], seconds: float = 60.0, what: str = "it d
 def all_succeeded(run: dict[str, Any], attempts: int = 1) -> None:
     """Every task has succeeded, in that many attempts."""
     assert (run["phase"], run["reason"]) == ("succeeded", ""), run["reason"]
-    wrong = [(t["key"], t["phase"], len(t["attempts"])) for t in run["tasks"]]
-    assert [row for row in wrong if row[1:] != ("succeeded", attempts)] == []
+    wrong = [t for t in run["tasks"] if (t["phase"], len(t["attempts"])) != ("succeeded", attempts)]
+    assert not wrong, f"run {run['id']}: {wrong[:3]}"
 
 
 def logs_of(home: Path) -> str:
@@ -230,6 +230,7 @@ class Tree(Home):
 
     def close(self) -> None:
         """However the test ended."""
+        self.api.close()
         process = self.platform.process
         if process is not None and process.poll() is None:
             self.platform.stop()
@@ -330,6 +331,7 @@ class Parts(Home):
         until(answers, 60, "the web server does not answer")
 
     def close(self) -> None:
+        self.api.close()
         for process in self.running.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)

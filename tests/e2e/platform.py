@@ -101,11 +101,8 @@ class Platform:
 
     def ended(self, run_id: int) -> dict[str, Any]:
         """The run once it has ended."""
-        api = open_api(self.url, self.env)
-        try:
+        with open_api(self.url, self.env) as api:
             return await_run(api, run_id)
-        finally:
-            api.close()
 
     def __enter__(self) -> Platform:
         return self.start()
