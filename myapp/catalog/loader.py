@@ -21,7 +21,6 @@ from myapp.catalog.source import (
     parse_yaml,
     read_text,
     signature,
-    with_lines,
 )
 from myapp.domain.documents import parse_model
 from myapp.domain.errors import Invalid, Problem
@@ -150,14 +149,15 @@ class _Loader:
         for path in paths:
             try:
                 text = read_text(path, self.root)
-                framework, problems = parse_framework(parse_yaml(text))
+                loaded = parse_yaml(text)
+                framework, problems = parse_framework(loaded.value)
             except Unreadable as error:
                 self.report(path, [error.problem])
                 continue
             if framework is not None and framework.name in first:
                 problems = [_twice(framework.name, first[framework.name].name, "name")]
             if framework is None or problems:
-                self.report(path, with_lines(text, problems))
+                self.report(path, loaded.annotate(problems))
                 continue
             first[framework.name] = path
             found[framework.name] = framework
@@ -177,7 +177,7 @@ class _Loader:
             if template.name in found:
                 text = read_text(path, self.root)
                 problem = _twice(template.name, found[template.name].path, "metadata.name")
-                self.report(path, with_lines(text, [problem]))
+                self.report(path, parse_yaml(text).annotate([problem]))
                 continue
             found[template.name] = template
         return found
@@ -185,8 +185,9 @@ class _Loader:
     def template(self, path: Path, catalog: Catalog) -> CatalogTemplate | None:
         """One template, or None when something is wrong, which is then reported. Raises Unreadable."""
         text = read_text(path, self.root)
-        raw = parse_yaml(text)
-        spec = raw.get("spec") if isinstance(raw, Mapping) else None
+        loaded = parse_yaml(text)
+        raw: Mapping[str, Any] = loaded.value
+        spec = raw.get("spec")
         framework = None
         problems: list[Problem] = []
         if isinstance(spec, Mapping):
@@ -201,7 +202,7 @@ class _Loader:
         if document is not None and framework is not None and not problems:
             problems.extend(_check_rendered(document, framework))
         if document is None or problems:
-            self.report(path, with_lines(text, problems))
+            self.report(path, loaded.annotate(problems))
             return None
         readme = path.parent / "README.md"
         return CatalogTemplate(

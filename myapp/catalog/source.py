@@ -7,10 +7,9 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from myapp.domain.errors import Problem
-from myapp.utils.safe_yaml import YamlError, line_of, load_one
+from myapp.catalog.yamldoc import LoadedDocument, load_document
+from myapp.domain.errors import CubeError, Problem
 
 MAX_FILE = 1024 * 1024
 Signature = tuple[tuple[str, int, int, int], ...]
@@ -54,12 +53,13 @@ def read_text(path: Path, within: Path) -> str:
         raise Unreadable(f"cannot be read: {error.strerror}") from None
 
 
-def parse_yaml(text: str) -> Any:
-    """The text's one document as plain data. Raises Unreadable with the line."""
+def parse_yaml(text: str) -> LoadedDocument:
+    """The text's one document, with its lines. Raises Unreadable with the line."""
     try:
-        return load_one(text)
-    except YamlError as error:
-        raise Unreadable(f"is not valid YAML: {error}", line=error.line, resolution=error.resolution) from None
+        return load_document(text)
+    except CubeError as error:
+        line = error.problems[0].line if error.problems else None
+        raise Unreadable(error.message, line=line, resolution=error.resolution) from None
 
 
 def check_python(text: str) -> None:
@@ -69,11 +69,6 @@ def check_python(text: str) -> None:
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None)
         raise Unreadable(f"is not valid Python: {getattr(error, 'msg', error)}", line=line) from None
-
-
-def with_lines(text: str, problems: Iterable[Problem]) -> list[Problem]:
-    """The problems, each with the line of its field in the YAML text."""
-    return [p if p.line is not None else p.model_copy(update={"line": line_of(text, p.field or "")}) for p in problems]
 
 
 def digest(files: Mapping[str, str]) -> str:

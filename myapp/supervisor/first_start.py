@@ -108,7 +108,7 @@ def _sample_once(settings: Settings, platform: Platform) -> list[str]:
     from myapp.domain.permissions import PLATFORM
     from myapp.services.publish_pipeline import publish_pipeline
     from myapp.services.submit_run import submit_run
-    from myapp.utils.safe_yaml import load_one
+    from myapp.catalog.yamldoc import load_one
 
     memory = _Memory(settings)
     if memory.get("sample") == _database_mark(settings):

@@ -74,7 +74,7 @@ def run_worker(settings: Settings) -> int:
         without_mingle=True,
         without_heartbeat=True,
         task_events=False,
-        loglevel=settings.log_level.upper() if settings.log_level != "info" else "WARNING",
+        loglevel={"debug": "INFO", "info": "ERROR"}.get(settings.log_level, "ERROR"),
         redirect_stdouts=False,
         quiet=True,
         hostname=f"worker@{settings.node}",

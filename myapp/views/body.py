@@ -10,14 +10,13 @@ from flask import request
 from pydantic import BaseModel, ValidationError
 from werkzeug.exceptions import RequestEntityTooLarge, UnsupportedMediaType
 
+from myapp.catalog.yamldoc import LoadedDocument, load_document
 from myapp.domain.documents import problems_of
 from myapp.domain.errors import CubeError, Invalid, Problem, invalid_document
-from myapp.utils.safe_yaml import Limits, YamlError, line_of, load_one
 
 MAX_BODY = 5 * 1024 * 1024
 MAX_DEPTH = 64
 MAX_VALUES = 500_000
-_MOST_LOCATED = 50
 JSON_TYPE = "application/json"
 YAML_TYPES = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml", "text/vnd.yaml")
 
@@ -26,10 +25,10 @@ M = TypeVar("M", bound=BaseModel)
 
 @dataclass(frozen=True)
 class Document:
-    """What was sent. `text` is the YAML, kept to find the lines of problems; None for JSON."""
+    """What was sent. `loaded` knows the lines of YAML, to say where problems are; None for JSON."""
 
     data: Any
-    text: str | None = None
+    loaded: LoadedDocument | None = None
 
     def locate(self, error: CubeError) -> CubeError:
         """The same error, its problems with the lines of the YAML they are about."""
@@ -37,15 +36,7 @@ class Document:
         return error
 
     def located(self, problems: list[Problem]) -> list[Problem]:
-        if self.text is None or not problems:
-            return problems
-        text = self.text
-        return [
-            p.model_copy(update={"line": line_of(text, p.field)})
-            if p.field and p.line is None and n < _MOST_LOCATED
-            else p
-            for n, p in enumerate(problems)
-        ]
+        return problems if self.loaded is None else self.loaded.annotate(problems)
 
 
 def read_document(*, yaml: bool = True) -> Document:
@@ -95,21 +86,8 @@ def _json(raw: bytes) -> Any:
 
 
 def _yaml(raw: bytes) -> Document:
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise Invalid(f"the body is not UTF-8 text (byte {error.start})", code="malformed_yaml") from None
-    try:
-        return Document(load_one(text, Limits(depth=MAX_DEPTH)), text)
-    except YamlError as error:
-        where = f" (line {error.line})" if error.line else ""
-        problem = Problem(code="malformed_yaml", message=str(error), line=error.line, resolution=error.resolution)
-        raise Invalid(
-            f"the body is not acceptable YAML: {error}{where}",
-            code="malformed_yaml",
-            problems=[problem],
-            resolution=error.resolution,
-        ) from None
+    loaded = load_document(raw, max_bytes=MAX_BODY)
+    return Document(loaded.value, loaded)
 
 
 def check_plain(data: Any) -> None:

@@ -213,10 +213,11 @@ class Tree(Home):
         return True
 
     def kill_everything(self) -> None:
-        """SIGKILL the supervisor and all it started, at once. Shims are not below it, and live on."""
+        """SIGKILL the supervisor and all it started, at once; but not the shims, which outlive it with their jobs."""
         assert self.platform.process is not None
         supervisor = psutil.Process(self.platform.process.pid)
-        below = supervisor.children(recursive=True)
+        parts = supervisor.children()
+        below = parts + [child for part in parts for child in processes.children(part)]
         for process in (supervisor, *below):
             try:
                 process.kill()

@@ -118,6 +118,14 @@ def start_time(pid: int) -> int | None:
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
+def children(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        found: list[psutil.Process] = process.children()
+        return found
+    except psutil.NoSuchProcess:
+        return []
+
+
 def fork_servers(parent: int) -> list[int]:
     """The fork servers that a worker has started."""
     try:

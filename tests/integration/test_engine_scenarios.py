@@ -20,7 +20,7 @@ from myapp.persistence.run_store import TASK
 from myapp.services.cancel_run import cancel_run
 from myapp.services.retry_run import retry_run
 from myapp.services.submit_run import submit_run
-from myapp.utils.safe_yaml import load_one
+from myapp.catalog.yamldoc import load_one
 from tests.integration.engine_harness import House, shell, tasks_of
 
 EXAMPLES = Path(__file__).parents[2] / "myapp" / "example" / "pipeline"

@@ -29,7 +29,7 @@ from myapp.domain.params import resolve_params
 from myapp.domain.pipeline import parse_pipeline
 from myapp.domain.taskspec import render_task
 from myapp.domain.templating import Context, make_context
-from myapp.utils.safe_yaml import load_one
+from myapp.catalog.yamldoc import load_one
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "myapp" / "example" / "pipeline"

@@ -19,7 +19,7 @@ from myapp.domain.graph import validate_pipeline
 from myapp.domain.jobspec import AIJob, parse_aijob
 from myapp.domain.pipeline import PipelineDoc, parse_pipeline
 from myapp.domain.ports import Addresses, AttemptKey, LaunchSpec
-from myapp.utils.safe_yaml import load_one
+from myapp.catalog.yamldoc import load_one
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "myapp" / "example" / "pipeline"

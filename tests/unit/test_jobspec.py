@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from myapp.domain.jobspec import AIJob, check_interpreter, check_job_body, check_relative_path, parse_aijob
 from myapp.domain.ports import Resources
-from myapp.utils.yamldoc import load_documents
+from myapp.catalog.yamldoc import load_documents
 
 SEED = """
 apiVersion: cube-studio.io/v1alpha1

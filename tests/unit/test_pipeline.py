@@ -8,7 +8,7 @@ import pytest
 
 from myapp.domain.documents import kind_of
 from myapp.domain.pipeline import MAX_TASKS, parse_pipeline
-from myapp.utils.yamldoc import load_documents
+from myapp.catalog.yamldoc import load_documents
 
 FULL = """
 apiVersion: cube-studio.io/v1alpha1

@@ -11,8 +11,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from myapp.catalog.yamldoc import load_documents, load_json
 from myapp.domain.errors import CubeError, Invalid, Problem, TooLarge
-from myapp.utils.yamldoc import load_documents, load_json
 
 
 def load(text: str | bytes) -> Any:
@@ -324,5 +324,5 @@ def refusal(load_it: Callable[[Any], object], data: str | bytes) -> CubeError | 
 
 def test_the_pure_python_parser_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = [document.value for document in load_documents(TEXT)]
-    monkeypatch.setattr("myapp.utils.yamldoc.Loader", yaml.SafeLoader)
+    monkeypatch.setattr("myapp.catalog.yamldoc.Loader", yaml.SafeLoader)
     assert [document.value for document in load_documents(TEXT)] == expected

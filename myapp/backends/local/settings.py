@@ -23,7 +23,7 @@ class LocalSettings:
     hidden: tuple[str, ...] = ()                  # more files and folders no job may see (the platform's configuration)
     allow_sdist: bool = False                     # source distributions run code while they are built
     allow_urls: bool = False                      # requirements as `name @ https://...`
-    compile_bytecode: bool = False
+    compile_bytecode: bool = True
     readable_by_installer: tuple[str, ...] = ()   # folders of wheels, certificates, configuration of the index
     interpreters: dict[str, str] = field(default_factory=dict)     # allowed name -> path of a Python
     python: str = field(default_factory=lambda: getattr(sys, "_base_executable", sys.executable))

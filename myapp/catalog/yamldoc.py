@@ -116,6 +116,20 @@ def load_documents(
         loader.dispose()
 
 
+def load_document(text: bytes | str, *, max_bytes: int = MAX_BYTES) -> LoadedDocument:
+    """The text's only document. Raises TooLarge or Invalid, also for more than one."""
+    found = load_documents(text, max_bytes=max_bytes)
+    if len(found) > 1:
+        _refuse("too_many_documents", f"{len(found)} documents where one is expected", found[1].start,
+                "send them one by one")
+    return found[0]
+
+
+def load_one(text: bytes | str) -> dict[str, Any]:
+    """The text's only document as plain data; see `load_document`."""
+    return load_document(text).value
+
+
 def load_json(
     text: bytes | str, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH, max_nodes: int = MAX_NODES
 ) -> LoadedDocument:
