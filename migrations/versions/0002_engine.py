@@ -244,7 +244,7 @@ def upgrade() -> None:
     op.create_index("ix_run_phase_id", "run", ["phase", "id"], if_not_exists=True)
     op.create_index("ix_run_pipeline_id_phase_id", "run", ["pipeline_id", "phase", "id"], if_not_exists=True)
     op.create_index("ix_run_project_id_id", "run", ["project_id", "id"], if_not_exists=True)
-    op.create_index("ix_run_schedule_id", "run", ["schedule_id"], if_not_exists=True)
+    op.create_index("ix_run_schedule_id_phase", "run", ["schedule_id", "phase"], if_not_exists=True)
     op.create_table(
         "task_run",
         sa.Column("id", Id, nullable=False),
@@ -280,9 +280,9 @@ def upgrade() -> None:
         **TABLE,
     )
     op.create_index("ix_task_run_next_check_at", "task_run", ["next_check_at"], if_not_exists=True)
-    op.create_index("ix_task_run_phase_precedence_run_id_id", "task_run", ["phase", "precedence", "run_id", "id"], if_not_exists=True)
-    op.create_index("ix_task_run_run_id_phase", "task_run", ["run_id", "phase"], if_not_exists=True)
-    op.create_index("ix_task_run_run_id_waits_for", "task_run", ["run_id", "waits_for"], if_not_exists=True)
+    op.create_index("ix_task_run_backend_phase_precedence_run_id_id", "task_run", ["backend", "phase", "precedence", "run_id", "id"], if_not_exists=True)
+    op.create_index("ix_task_run_run_id_phase_ordinal", "task_run", ["run_id", "phase", "ordinal"], if_not_exists=True)
+    op.create_index("ix_task_run_run_id_waits_for_ordinal", "task_run", ["run_id", "waits_for", "ordinal"], if_not_exists=True)
     op.create_table(
         "attempt",
         sa.Column("id", Id, nullable=False),

@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from myapp.controllers.engine import Engine
 from myapp.domain.params import resolve_params
 from myapp.domain.permissions import Actor
-from myapp.domain.runs.phases import RUN_TERMINAL
+from myapp.domain.runs.phases import RUN_TERMINAL, RunPhase
 from myapp.models import Pipeline, Project, Run, Schedule
 from myapp.persistence.unit_of_work import UnitOfWork
 from myapp.services.cron import next_times
@@ -75,7 +75,7 @@ def _fire(engine: Engine, unit: UnitOfWork, schedule_id: int) -> int:
     active = unit.connection.execute(
         select(func.count())
         .select_from(Run)
-        .where(Run.schedule_id == schedule_id, Run.phase.not_in([str(p) for p in RUN_TERMINAL]))
+        .where(Run.schedule_id == schedule_id, Run.phase.in_([str(p) for p in RunPhase if p not in RUN_TERMINAL]))
     ).scalar_one()
     made = 0
     for at in wanted:

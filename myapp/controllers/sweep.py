@@ -96,12 +96,12 @@ def live(engine: Engine) -> int:
     while True:
         with database.read() as connection:
             found = due_store.live_attempts_after(connection, last, LIMIT)
-        for attempt_id in found:
+        for attempt_id in found.values():
             database.bell.ring(Topic.ATTEMPT, str(attempt_id))
         count += len(found)
         if len(found) < LIMIT:
             break
-        last = found[-1]
+        last = max(found)
     for kind in engine.backends:
         database.bell.ring(Topic.ADMISSION, kind)
     return count

@@ -23,6 +23,7 @@ class Run(Base):
         Index("ix_run_pipeline_id_phase_id", "pipeline_id", "phase", "id"),
         Index("ix_run_phase_id", "phase", "id"),
         Index("ix_run_next_check_at", "next_check_at"),
+        Index("ix_run_schedule_id_phase", "schedule_id", "phase"),
         {"sqlite_autoincrement": True},
     )
 
@@ -46,7 +47,7 @@ class Run(Base):
     reason: Mapped[str] = mapped_column(String(1000), default="")
     parallelism: Mapped[int | None] = mapped_column(Integer, default=None)
     retry_of: Mapped[int | None] = mapped_column(Id, default=None)
-    schedule_id: Mapped[int | None] = mapped_column(Id, default=None, index=True)
+    schedule_id: Mapped[int | None] = mapped_column(Id, default=None)
     scheduled_at: Mapped[float | None] = mapped_column(Moment, default=None)
     submitted_at: Mapped[float] = mapped_column(Moment)
     started_at: Mapped[float | None] = mapped_column(Moment, default=None)
@@ -67,9 +68,9 @@ class TaskRun(Base):
     __tablename__ = "task_run"
     __table_args__ = (
         UniqueConstraint("run_id", "node_key"),
-        Index("ix_task_run_run_id_phase", "run_id", "phase"),
-        Index("ix_task_run_run_id_waits_for", "run_id", "waits_for"),
-        Index("ix_task_run_phase_precedence_run_id_id", "phase", "precedence", "run_id", "id"),
+        Index("ix_task_run_run_id_phase_ordinal", "run_id", "phase", "ordinal"),
+        Index("ix_task_run_run_id_waits_for_ordinal", "run_id", "waits_for", "ordinal"),
+        Index("ix_task_run_backend_phase_precedence_run_id_id", "backend", "phase", "precedence", "run_id", "id"),
         Index("ix_task_run_next_check_at", "next_check_at"),
         {"sqlite_autoincrement": True},
     )

@@ -104,13 +104,12 @@ def mark_reaped(connection: Connection, attempt_ids: Sequence[int]) -> None:
         connection.execute(update(ATTEMPT).where(ATTEMPT.c.id.in_(attempt_ids)).values(reaped=True, next_check_at=None))
 
 
-def live_attempts_after(connection: Connection, after_id: int, limit: int) -> list[int]:
-    """Attempts that have not ended, by id, from `after_id` on: by their guard's index, however long the history."""
-    return list(
-        connection.execute(
-            select(ATTEMPT.c.id)
-            .where(ATTEMPT.c.live_guard.is_not(None), ATTEMPT.c.id > after_id)
-            .order_by(ATTEMPT.c.id)
-            .limit(limit)
-        ).scalars()
+def live_attempts_after(connection: Connection, after_guard: int, limit: int) -> dict[int, int]:
+    """Attempts that have not ended, `live_guard` -> id, from a guard on: read by its index, however long the history."""
+    rows = connection.execute(
+        select(ATTEMPT.c.live_guard, ATTEMPT.c.id)
+        .where(ATTEMPT.c.live_guard > after_guard)
+        .order_by(ATTEMPT.c.live_guard)
+        .limit(limit)
     )
+    return {guard: attempt_id for guard, attempt_id in rows}

@@ -260,10 +260,10 @@ def settle_ready(connection: Connection, run_id: int, now: float) -> None:
 
 
 def tasks_in(connection: Connection, run_id: int, phases: Iterable[TaskPhase], limit: int) -> Sequence[Any]:
+    """At most `limit` tasks in these phases, whichever are found first."""
     return connection.execute(
         select(TASK.c.id, TASK.c.node_key, TASK.c.phase, TASK.c.version)
         .where(TASK.c.run_id == run_id, TASK.c.phase.in_([str(p) for p in phases]))
-        .order_by(TASK.c.id)
         .limit(limit)
     ).all()
 
@@ -274,21 +274,18 @@ def live_attempts(connection: Connection, run_id: int) -> list[int]:
     )
 
 
-def outputs(connection: Connection, run_id: int, keys: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
-    """Published outputs by task key: values as they are, artifacts as `Artifact`."""
-    query = (
-        select(TASK.c.node_key, OUTPUT.c.name, OUTPUT.c.kind, OUTPUT.c.value, OUTPUT.c.path)
-        .join(TASK, TASK.c.id == OUTPUT.c.task_run_id)
-        .where(OUTPUT.c.run_id == run_id)
-    )
-    if keys is not None:
-        wanted = list(keys)
-        if not wanted:
-            return {}
-        query = query.where(TASK.c.node_key.in_(wanted))
+def outputs(connection: Connection, run_id: int, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Published outputs of some tasks of a run, by task key: values as they are, artifacts as `Artifact`."""
+    wanted = list(keys)
     found: dict[str, dict[str, Any]] = {}
-    for key, name, kind, value, path in connection.execute(query):
-        found.setdefault(key, {})[name] = value if kind == "value" else Artifact(path)
+    for start in range(0, len(wanted), IN_CHUNK):
+        rows = connection.execute(
+            select(TASK.c.node_key, OUTPUT.c.name, OUTPUT.c.kind, OUTPUT.c.value, OUTPUT.c.path)
+            .join(OUTPUT, OUTPUT.c.task_run_id == TASK.c.id)
+            .where(TASK.c.run_id == run_id, TASK.c.node_key.in_(wanted[start : start + IN_CHUNK]))
+        )
+        for key, name, kind, value, path in rows:
+            found.setdefault(key, {})[name] = value if kind == "value" else Artifact(path)
     return found
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 ADMIN = "admin"
 PUBLIC_ROLE = "Public"
+USER_ROLE_NAME = "User"
+_SELF_SERVICE = ("ResetMyPasswordView", "UserInfoEditView")     # what FAB's role for everybody else may use
 PASSWORD_FILE = "admin-password"  # noqa: S105  a file's name
 _SHORTEST = 8
 
@@ -132,11 +134,16 @@ def sync_permissions(app: Flask) -> bool:
             .where(Role.name == ADMIN_ROLE)
         )
         present = {tuple(row) for row in builder.session.execute(granted)}
+        known = set(builder.session.execute(select(Role.name)).scalars())
         builder.session.rollback()
-        if wanted <= present:
+        if wanted <= present and {ADMIN_ROLE, PUBLIC_ROLE, USER_ROLE_NAME} <= known:
             return False
-        for name in (ADMIN_ROLE, PUBLIC_ROLE):
+        for name in (ADMIN_ROLE, PUBLIC_ROLE, USER_ROLE_NAME):
             builder.sm.add_role(name)
         builder.add_permissions(update_perms=True)
+        role = builder.sm.find_role(USER_ROLE_NAME)
+        for view in _SELF_SERVICE:
+            for permission in ("can_this_form_get", "can_this_form_post"):
+                builder.sm.add_permission_role(role, builder.sm.find_permission_view_menu(permission, view))
         builder.session.remove()
         return True

@@ -22,6 +22,7 @@ from myapp.supervisor.errors import StartError
 _SOCKET_PATH_LIMIT = 90  # sun_path holds 104 bytes on macOS and 108 on Linux; parts add a name of their own
 _URL_SAFE = re.compile(r"\A[A-Za-z0-9/._-]+\Z")
 _LEAVING_S = 3.0
+_LETTING_GO_S = 0.5
 
 
 def prepare_home(settings: Settings) -> None:
@@ -91,14 +92,12 @@ def sole_instance(settings: Settings) -> Iterator[None]:
     path = settings.root / "run" / "cube.pid"
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _lock(fd):
             other = os.read(fd, 32).decode(errors="replace").strip()
             raise StartError(
                 f"Cube Studio is already running on {settings.root}" + (f" (process {other})" if other else ""),
                 "Stop that one first, or give this one another folder and port: make run CUBE_HOME=./var2 PORT=8081",
-            ) from None
+            )
         os.ftruncate(fd, 0)
         os.write(fd, f"{os.getpid()}\n".encode())
         os.set_inheritable(fd, False)
@@ -112,6 +111,19 @@ def sole_instance(settings: Settings) -> Iterator[None]:
 
 
 _held: list[int] = []
+
+
+def _lock(fd: int) -> bool:
+    """False when another process keeps it; one that was killed a moment ago is about to let go."""
+    deadline = time.monotonic() + _LETTING_GO_S
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+        time.sleep(0.02)
 
 
 def release_lock_in_child() -> None:

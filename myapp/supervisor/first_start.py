@@ -105,10 +105,10 @@ def sync(settings: Settings, platform: Platform | None = None) -> dict[str, list
 
 def _sample_once(settings: Settings, platform: Platform) -> list[str]:
     """The example pipelines, and one run of the sample, unless that was done before on this CUBE_HOME and database."""
+    from myapp.catalog.yamldoc import load_one
     from myapp.domain.permissions import PLATFORM
     from myapp.services.publish_pipeline import publish_pipeline
     from myapp.services.submit_run import submit_run
-    from myapp.catalog.yamldoc import load_one
 
     memory = _Memory(settings)
     if memory.get("sample") == _database_mark(settings):

@@ -31,9 +31,9 @@ _ORJSON = orjson.OPT_NON_STR_KEYS
 
 @dataclass(frozen=True)
 class DocumentBody:
-    """A body that is a document, as JSON or YAML; `kind` as in the document."""
+    """A body that is a document, as JSON or YAML; `kind` as in the document, None for any, right or wrong."""
 
-    kind: str
+    kind: str | None = None
 
 
 @dataclass(frozen=True)

@@ -173,8 +173,10 @@ def _headers(declared: Route, method: str) -> list[dict[str, Any]]:
 
 def _request_body(declared: Route, schemas: Mapping[type[BaseModel], dict[str, Any]]) -> dict[str, Any]:
     if isinstance(declared.body, DocumentBody):
-        schema = DocumentSchema.model_json_schema()
-        schema["properties"]["kind"] = {"const": declared.body.kind}
+        schema: dict[str, Any] = {"description": "A document of any kind, right or wrong."}
+        if declared.body.kind is not None:
+            schema = DocumentSchema.model_json_schema()
+            schema["properties"]["kind"] = {"const": declared.body.kind}
         content = {kind: {"schema": schema} for kind in (JSON_TYPE, YAML_TYPES[0])}
     else:
         assert declared.body is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING, Any
 
 from gunicorn.app.base import BaseApplication
@@ -69,4 +70,7 @@ class Server(BaseApplication):
 def serve(platform: Platform) -> None:
     """Serve until told to stop by SIGTERM or SIGINT; requests under way are finished first. Exits the process when the
     address cannot be had."""
-    Server(platform).run()
+    server = Server(platform)
+    gc.collect()
+    gc.freeze()  # what is there before the fork stays shared: no collection writes to it
+    server.run()

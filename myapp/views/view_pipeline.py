@@ -117,7 +117,7 @@ def post_pipeline(call: Call) -> Any:
     methods=("POST",),
     permission=Permission.PIPELINE_READ,
     tag="pipeline",
-    body=DocumentBody("Pipeline"),
+    body=DocumentBody(),
     reply=VerdictReply,
     errors=(404,),
 )

@@ -159,8 +159,9 @@ class Home:
         return bad
 
     def objects(self) -> list[str]:
-        """Names of the folders of attempts that are still there."""
-        return sorted(path.name for path in (self.home / "jobs").iterdir())
+        """Names of the folders of attempts that are still there. (What a kill left half made or half deleted has a
+        name with a dot, and is swept an hour later.)"""
+        return sorted(path.name for path in (self.home / "jobs").iterdir() if not path.name.startswith("."))
 
     def no_objects(self) -> None:
         until(lambda: not self.objects(), REAPED_S, "objects were left in jobs/")
@@ -223,7 +224,7 @@ class Tree(Home):
                 process.kill()
             except psutil.NoSuchProcess:
                 continue
-        self.platform.process.wait()
+        self.platform.process.communicate()
         psutil.wait_procs(below, timeout=20)
 
     def stop(self) -> None:

@@ -70,9 +70,10 @@ class Platform:
         assert self.process is not None
         if self.process.poll() is None:
             self.process.send_signal(signum)
-        rest, _ = self.process.communicate(timeout=STOP_S)
-        self.lines += rest.splitlines()
-        return self.process.returncode
+        assert self.process.stdout is not None
+        with self.process.stdout as rest:
+            self.lines += rest.read().splitlines()
+        return self.process.wait(STOP_S)
 
     def children(self) -> dict[str, int]:
         """The parts' pids by name."""

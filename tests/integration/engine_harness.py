@@ -120,23 +120,38 @@ class House:
 
     @classmethod
     def build(
-        cls, url: str, root: Path, *, backend: ExecutionBackend | None = None, clock: Clock | None = None,
-        bell: CollectingBell | None = None, retries: RetryPolicy | None = None, cpu: int = 4000, catalog: bool = False,
+        cls,
+        url: str,
+        root: Path,
+        *,
+        backend: ExecutionBackend | None = None,
+        clock: Clock | None = None,
+        bell: CollectingBell | None = None,
+        retries: RetryPolicy | None = None,
+        cpu: int = 4000,
+        catalog: bool = False,
         new: bool = True,
     ) -> House:
         clock, bell = clock or Clock(), bell or CollectingBell()
         database = Database(url, bell=bell, durable=False, clock=clock)
         real = backend is None
         if backend is None:
-            backend = LocalBackend(LocalSettings(home=root, sandbox="none", node="here", cpu=cpu, memory=8 * GIB, gpu=0))
+            backend = LocalBackend(
+                LocalSettings(home=root, sandbox="none", node="here", cpu=cpu, memory=8 * GIB, gpu=0)
+            )
         loaded = load_catalog(catalog_root())
         context = Context(
-            database=database, frameworks=loaded.frameworks, logs=LogStore(root / "logs"),
-            artifacts=ArtifactStore(root / "artifacts"), workspace_root=str(root / "workspace"), graphs=PipelineGraphs(),
+            database=database,
+            frameworks=loaded.frameworks,
+            logs=LogStore(root / "logs"),
+            artifacts=ArtifactStore(root / "artifacts"),
+            workspace_root=str(root / "workspace"),
+            graphs=PipelineGraphs(),
             runtime_files={name: loaded.runtime_files(one) for name, one in loaded.frameworks.items()},
         )
         engine = Engine(
-            context=context, backends={backend.kind: backend},
+            context=context,
+            backends={backend.kind: backend},
             retry_defaults=retries or RetryPolicy(infra_backoff_s=0.01, infra_limit=3),
         )
         house = cls(database, backend, root, clock, bell, engine, sweep.Rung())
@@ -149,7 +164,9 @@ class House:
     def _furnish(self) -> None:
         with self.database.write() as unit:
             unit.connection.execute(
-                insert(Project).values(slug="public", namespace="public", backend=self.backend.kind, created_at=unit.now)
+                insert(Project).values(
+                    slug="public", namespace="public", backend=self.backend.kind, created_at=unit.now
+                )
             )
         report_capacity(self.database, self.backend.kind, self.backend.capacity())
         self.workspace.mkdir(parents=True, exist_ok=True)
@@ -181,7 +198,9 @@ class House:
 
     def publish(self, tasks: list[dict[str, Any]], name: str = "flow", **spec: Any) -> int:
         document = {
-            "apiVersion": API, "kind": "Pipeline", "metadata": {"name": name, "project": "public"},
+            "apiVersion": API,
+            "kind": "Pipeline",
+            "metadata": {"name": name, "project": "public"},
             "spec": {"tasks": tasks, **spec},
         }
         return publish_pipeline(self.context, PLATFORM, document).id
@@ -192,7 +211,9 @@ class House:
     def job(self, command: list[str] | None = None, *, document: dict[str, Any] | None = None, **spec: Any) -> int:
         small = {"resources": {"cpu": "100m", "memory": "16Mi"}}
         made = document or {
-            "apiVersion": API, "kind": "AIJob", "metadata": {"name": "job"},
+            "apiVersion": API,
+            "kind": "AIJob",
+            "metadata": {"name": "job"},
             "spec": {"framework": "shell", "command": command, **small, **spec},
         }
         return submit_job(self.context, PLATFORM, made).run_id
@@ -254,7 +275,9 @@ class House:
     def wait(self, *run_ids: int, skipping: bool = False) -> list[Row[Any]]:
         """Work until the runs have ended. `skipping`: the clock jumps over every wait (frozen clocks want that)."""
         for run_id in run_ids:
-            self.until(lambda run_id=run_id: self.run(run_id).phase in RUN_TERMINAL, f"end of run {run_id}", skipping=skipping)
+            self.until(
+                lambda run_id=run_id: self.run(run_id).phase in RUN_TERMINAL, f"end of run {run_id}", skipping=skipping
+            )
         return [self.run(run_id) for run_id in run_ids]
 
     def end(self, run_id: int, *, skipping: bool = False) -> Row[Any]:
@@ -262,43 +285,49 @@ class House:
 
     # -- looking ----------------------------------------------------------------------------------------------------
 
-    def _all(self, query: Any) -> list[Row[Any]]:
+    def rows(self, query: Any) -> list[Row[Any]]:
         with self.database.read() as connection:
             return list(connection.execute(query).all())
 
     def run(self, run_id: int) -> Row[Any]:
-        return self._all(select(RUN).where(RUN.c.id == run_id))[0]
+        return self.rows(select(RUN).where(RUN.c.id == run_id))[0]
 
     def tasks(self, run_id: int) -> dict[str, Row[Any]]:
-        return {r.node_key: r for r in self._all(select(TASK).where(TASK.c.run_id == run_id).order_by(TASK.c.ordinal))}
+        return {r.node_key: r for r in self.rows(select(TASK).where(TASK.c.run_id == run_id).order_by(TASK.c.ordinal))}
 
     def phases(self, run_id: int) -> dict[str, str]:
         return {key: row.phase for key, row in self.tasks(run_id).items()}
 
     def attempts(self, run_id: int) -> list[Row[Any]]:
-        return self._all(
-            select(ATTEMPT, TASK.c.node_key).join(TASK, TASK.c.id == ATTEMPT.c.task_run_id)
-            .where(ATTEMPT.c.run_id == run_id).order_by(ATTEMPT.c.id)
+        return self.rows(
+            select(ATTEMPT, TASK.c.node_key)
+            .join(TASK, TASK.c.id == ATTEMPT.c.task_run_id)
+            .where(ATTEMPT.c.run_id == run_id)
+            .order_by(ATTEMPT.c.id)
         )
 
     def outputs(self, run_id: int) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
-        for row in self._all(
+        for row in self.rows(
             select(TASK.c.node_key, OUTPUT.c.name, OUTPUT.c.kind, OUTPUT.c.value, OUTPUT.c.path)
-            .join(TASK, TASK.c.id == OUTPUT.c.task_run_id).where(OUTPUT.c.run_id == run_id)
+            .join(TASK, TASK.c.id == OUTPUT.c.task_run_id)
+            .where(OUTPUT.c.run_id == run_id)
         ):
             found.setdefault(row.node_key, {})[row.name] = row.value if row.kind == "value" else row.path
         return found
 
     def picture(self) -> str:
         """Everything that is not over, for a failed test's message."""
-        runs = self._all(select(RUN.c.id, RUN.c.phase, RUN.c.desired, RUN.c.reason, RUN.c.next_check_at))
-        tasks = self._all(select(TASK.c.run_id, TASK.c.node_key, TASK.c.phase, TASK.c.waits_for, TASK.c.reason).limit(30))
-        attempts = self._all(
-            select(ATTEMPT.c.id, ATTEMPT.c.phase, ATTEMPT.c.observed, ATTEMPT.c.message, ATTEMPT.c.next_check_at)
-            .where(ATTEMPT.c.live_guard.is_not(None)).limit(30)
+        runs = self.rows(select(RUN.c.id, RUN.c.phase, RUN.c.desired, RUN.c.reason, RUN.c.next_check_at))
+        tasks = self.rows(
+            select(TASK.c.run_id, TASK.c.node_key, TASK.c.phase, TASK.c.waits_for, TASK.c.reason).limit(30)
         )
-        bells = self._all(select(OUTBOX.c.topic, OUTBOX.c.key, OUTBOX.c.created_at))
+        attempts = self.rows(
+            select(ATTEMPT.c.id, ATTEMPT.c.phase, ATTEMPT.c.observed, ATTEMPT.c.message, ATTEMPT.c.next_check_at)
+            .where(ATTEMPT.c.live_guard.is_not(None))
+            .limit(30)
+        )
+        bells = self.rows(select(OUTBOX.c.topic, OUTBOX.c.key, OUTBOX.c.created_at))
         return "\n".join(str(x) for x in (f"now {self.clock()}", *runs, *tasks, *attempts, *bells))
 
     def lines(self, name: str) -> list[str]:
@@ -318,7 +347,14 @@ class House:
             unit.connection.execute(
                 insert(Flavor),
                 [
-                    {"backend": self.backend.kind, "name": "one", "resource": k, "amount": v, "note": "", "updated_at": unit.now}
+                    {
+                        "backend": self.backend.kind,
+                        "name": "one",
+                        "resource": k,
+                        "amount": v,
+                        "note": "",
+                        "updated_at": unit.now,
+                    }
                     for k, v in amounts.items()
                 ],
             )

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from myapp.backends.fake.backend import FakeBackend, Script
-from myapp.controllers import sweep, work
+from myapp.controllers import advance, sweep, work
 from myapp.controllers.engine import Engine
+from myapp.domain.errors import Conflict
 from myapp.domain.permissions import PLATFORM
 from myapp.domain.ports import AttemptKey, Cause, LaunchSpec
 from myapp.domain.runs.phases import RUN_TERMINAL
@@ -23,8 +24,12 @@ from tests.integration.engine_harness import Clock, CollectingBell, House, shell
 
 # how the job of a task behaves, by the first word of its command
 SCRIPTS = {
-    "ok": Script(), "slow": Script(pending_s=3.0, run_s=40.0), "bad": Script(exit_code=1), "never": Script(run_s=None),
-    "stubborn": Script(run_s=None, ignores_stop=True), "lost": Script(exit_code=1, cause=Cause.INTERRUPTED),
+    "ok": Script(),
+    "slow": Script(pending_s=3.0, run_s=40.0),
+    "bad": Script(exit_code=1),
+    "never": Script(run_s=None),
+    "stubborn": Script(run_s=None, ignores_stop=True),
+    "lost": Script(exit_code=1, cause=Cause.INTERRUPTED),
 }
 
 
@@ -42,25 +47,44 @@ BELLS: dict[str, Callable[[], CollectingBell]] = {
 
 Tasks = dict[str, dict[str, Any]]
 DIAMOND: Tasks = {
-    "a": shell("ok"), "b": {"dependsOn": ["a"], **shell("slow")}, "c": {"dependsOn": ["a"], **shell("ok")},
+    "a": shell("ok"),
+    "b": {"dependsOn": ["a"], **shell("slow")},
+    "c": {"dependsOn": ["a"], **shell("ok")},
     "d": {"dependsOn": ["b", "c"], **shell("ok")},
 }
 # name -> tasks, options of the pipeline, the phases to come, the phase of the run
 RUNS: dict[str, tuple[Tasks, dict[str, Any], dict[str, str], str]] = {
     "diamond": (DIAMOND, {}, dict.fromkeys("abcd", "succeeded"), "succeeded"),
-    "parallelism": ({f"t{i}": shell("slow") for i in range(7)}, {"parallelism": 2},
-                    {f"t{i}": "succeeded" for i in range(7)}, "succeeded"),
+    "parallelism": (
+        {f"t{i}": shell("slow") for i in range(7)},
+        {"parallelism": 2},
+        {f"t{i}": "succeeded" for i in range(7)},
+        "succeeded",
+    ),
     "more than one batch is skipped": (
-        {"first": shell("bad"), **{f"s{i}": {"dependsOn": ["first"], **shell("ok")} for i in range(230)},
-         "last": {"dependsOn": [f"s{i}" for i in range(230)], "trigger": "all_done", **shell("ok")}}, {},
-        {"first": "failed", **{f"s{i}": "skipped" for i in range(230)}, "last": "succeeded"}, "failed",
+        {
+            "first": shell("bad"),
+            **{f"s{i}": {"dependsOn": ["first"], **shell("ok")} for i in range(230)},
+            "last": {"dependsOn": [f"s{i}" for i in range(230)], "trigger": "all_done", **shell("ok")},
+        },
+        {},
+        {"first": "failed", **{f"s{i}": "skipped" for i in range(230)}, "last": "succeeded"},
+        "failed",
     ),
     "retries": ({"a": shell("bad", retry={"limit": 2, "backoff": 100})}, {}, {"a": "failed"}, "failed"),
     "infrastructure": ({"a": shell("lost")}, {}, {"a": "failed"}, "failed"),
-    "task timeout": ({"a": shell("never", timeout=50), "b": {"dependsOn": ["a"], "trigger": "all_done", **shell("ok")}}, {},
-                     {"a": "failed", "b": "succeeded"}, "failed"),
-    "run timeout": ({"a": shell("stubborn"), "b": {"dependsOn": ["a"], **shell("ok")}}, {"timeout": 50},
-                    {"a": "stopped", "b": "stopped"}, "failed"),
+    "task timeout": (
+        {"a": shell("never", timeout=50), "b": {"dependsOn": ["a"], "trigger": "all_done", **shell("ok")}},
+        {},
+        {"a": "failed", "b": "succeeded"},
+        "failed",
+    ),
+    "run timeout": (
+        {"a": shell("stubborn"), "b": {"dependsOn": ["a"], **shell("ok")}},
+        {"timeout": 50},
+        {"a": "stopped", "b": "stopped"},
+        "failed",
+    ),
 }
 
 
@@ -70,9 +94,11 @@ def build(fresh_url: Callable[[str], str], tmp_path: Path) -> Iterator[Callable[
 
     def make(bell: CollectingBell) -> House:
         clock = Clock(frozen=True)
-        made.append(House.build(
-            fresh_url("sqlite"), tmp_path / "home", backend=FakeBackend(play, clock), clock=clock, bell=bell
-        ))
+        made.append(
+            House.build(
+                fresh_url("sqlite"), tmp_path / "home", backend=FakeBackend(play, clock), clock=clock, bell=bell
+            )
+        )
         return made[-1]
 
     yield make
@@ -127,8 +153,9 @@ def test_a_cancelled_run_stops(build: Callable[[CollectingBell], House], bell: s
 
 def test_a_retried_run_needs_no_bell(build: Callable[[CollectingBell], House]) -> None:
     house = build(CollectingBell(loses=True))
-    first = house.end(house.submit(tasks_of(a=shell("ok"), b=shell("bad"), c={"dependsOn": ["a", "b"], **shell("ok")})),
-                      skipping=True)
+    first = house.end(
+        house.submit(tasks_of(a=shell("ok"), b=shell("bad"), c={"dependsOn": ["a", "b"], **shell("ok")})), skipping=True
+    )
     second = house.end(retry_run(house.context, PLATFORM, first.id).run_id, skipping=True)
     assert second.phase == "failed"
     assert starts(house, second.id) == {"b": 1}
@@ -146,16 +173,14 @@ def test_a_stopped_run_makes_way_though_the_worker_dies_at_once(build: Callable[
     house.step()
     assert house.phases(first) == house.phases(second) == {"a": "queued"}
     cancel_run(house.context, PLATFORM, first)
-    from myapp.controllers import advance
-
     assert house.bell.take() == (Topic.RUN, str(first))
-    advance.step(house.engine, first)                 # ... and the worker dies before it admits anything
+    advance.step(house.engine, first)  # ... and the worker dies before it admits anything
     assert [r.phase for r in house.wait(first, holder, second, skipping=True)] == ["stopped", "succeeded", "succeeded"]
 
 
 def test_a_bell_due_for_another_reason_rings_at_once() -> None:
     rung, bell = sweep.Rung(first_s=2.0, most_s=30.0), (Topic.RUN, "1")
-    heard = [now for now in range(0, 200) if rung.may(bell, 7.0, float(now))]
+    heard = [now for now in range(200) if rung.may(bell, 7.0, float(now))]
     assert heard == [0, 2, 6, 14, 30, 60, 90, 120, 150, 180]
     assert rung.may(bell, 8.0, 181.0)
     assert not rung.may(bell, 8.0, 182.0)
@@ -240,9 +265,7 @@ def race(houses: list[House], run_ids: list[int], seed: int) -> None:
 @pytest.mark.parametrize(
     ("kind", "seed"), [("sqlite", 0), ("sqlite", 1), ("sqlite", 2), ("postgresql", 3), ("mariadb", 4)]
 )
-def test_engines_on_the_same_rows(
-    fresh_url: Callable[[str], str], tmp_path: Path, kind: str, seed: int
-) -> None:
+def test_engines_on_the_same_rows(fresh_url: Callable[[str], str], tmp_path: Path, kind: str, seed: int) -> None:
     url = fresh_url(kind)
     backend = FakeBackend(lambda spec, key, rank: Script(run_s=0.01, exit_code=0))
     bell = Racing(seed)
@@ -252,10 +275,12 @@ def test_engines_on_the_same_rows(
         runs = [
             houses[0].submit(
                 [
-                    {"name": "first", **shell("ok")}, *({"name": k, "dependsOn": ["first"], **shell("ok")} for k in keys),
+                    {"name": "first", **shell("ok")},
+                    *({"name": k, "dependsOn": ["first"], **shell("ok")} for k in keys),
                     {"name": "last", "dependsOn": keys, **shell("ok")},
                 ],
-                name=f"run-{n}", **({"parallelism": 3} if n else {}),
+                name=f"run-{n}",
+                **({"parallelism": 3} if n else {}),
             )
             for n in range(3)
         ]
@@ -277,12 +302,15 @@ def test_engines_and_a_cancel_at_once(fresh_url: Callable[[str], str], tmp_path:
     houses = [House.build(url, tmp_path / "home", backend=backend, bell=bell, new=n == 0) for n in range(2)]
     try:
         runs = [
-            houses[0].submit([{"name": f"t{i}", **({"dependsOn": [f"t{i - 1}"]} if i else {}), **shell("ok")} for i in range(30)],
-                             name=f"run-{n}")
+            houses[0].submit(
+                [{"name": f"t{i}", **({"dependsOn": [f"t{i - 1}"]} if i else {}), **shell("ok")} for i in range(30)],
+                name=f"run-{n}",
+            )
             for n in range(4)
         ]
         timers = [
-            threading.Timer(0.02 * n, lambda run_id=run_id: cancel_quietly(houses[0], run_id)) for n, run_id in enumerate(runs)
+            threading.Timer(0.02 * n, lambda run_id=run_id: cancel_quietly(houses[0], run_id))
+            for n, run_id in enumerate(runs)
         ]
         for timer in timers:
             timer.start()
@@ -298,8 +326,6 @@ def test_engines_and_a_cancel_at_once(fresh_url: Callable[[str], str], tmp_path:
 
 
 def cancel_quietly(house: House, run_id: int) -> None:
-    from myapp.domain.errors import Conflict
-
     try:
         cancel_run(house.context, PLATFORM, run_id)
     except Conflict:

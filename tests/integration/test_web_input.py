@@ -1,4 +1,4 @@
-"""What no client should send: every one a clear 4xx that names what is wrong, none a 500, none leaves anything behind."""
+"""What no client should send: each a clear 4xx that names what is wrong, none a 500, none leaves anything behind."""
 
 from __future__ import annotations
 
@@ -79,7 +79,9 @@ DOCUMENTS: dict[str, tuple[str | None, bytes, set[int]]] = {
     "a secret in a template": (JSON, changed("spec.tasks.0.args.command", "{{ env.CUBE_SECRET_KEY }}"), {422}),
     "a cycle": (JSON, changed("spec.tasks.0.dependsOn", ["train"]), {422}),
     "a pattern that never ends": (
-        JSON, changed("spec.params", [{"name": "p", "type": "str", "pattern": "(a+)+$", "default": "a" * 40 + "!"}]), {422},
+        JSON,
+        changed("spec.params", [{"name": "p", "type": "str", "pattern": "(a+)+$", "default": "a" * 40 + "!"}]),
+        {422},
     ),
     "ten thousand and one tasks": (JSON, wide(10_001), {422}),
     "an AIJob": (JSON, orjson.dumps(job()), {422}),
@@ -132,20 +134,51 @@ def test_every_problem_is_told_at_once(web: World) -> None:
 
 
 QUERIES = [
-    ("/run/?page=-1", 422), ("/run/?page=1.5", 422), ("/run/?page=1e3", 422), ("/run/?page_size=0", 422),
-    ("/run/?page_size=100000", 422), ("/run/?page=99999999999999999999", 422), ("/run/?phase=nosuch", 422),
-    ("/run/?nosuch=1", 422), ("/run/?page=1&page=2", 422), ("/run/?phase=run%00ning", 422), ("/run/?before=x", 422),
-    ("/run/?q=((((", 422), ("/run/?q=!!", 422), ("/run/?q=(filters:!((col:phase,opr:gt,value:a)))", 422),
-    ("/run/?q=(filters:x)", 422), ("/run/?q=(columns:!(id))", 422), ("/run/?q=" + "(" * 3000, 422),
-    ("/run/?q=(order_column:name)", 422), ("/run/0", 404), ("/run/-1", 404), ("/run/1%00", 404), ("/run/01", 404),
-    ("/run/9223372036854775808", 404), ("/run/999999999999999999", 404), ("/run/abc", 404), ("//run/", 404),
-    ("/run/1/task/..%2f..%2fetc/log", 404), ("/run/1/task/nosuch/log", 404), ("/run/1/task/load/log?rank=-1", 422),
-    ("/run/1/task/load/log?offset=99999999999999999999", 422), ("/run/1/task/load/log?limit=1", 422),
-    ("/run/1/task/load/log?attempt=0", 422), ("/run/1/task/load/log?attempt=7", 404), ("/run/1/events?after=-1", 422),
-    ("/pipeline/1/version/99", 404), ("/pipeline/1/version/x", 404), ("/pipeline/?contains=%25", 200),
-    ("/job_template/nosuch", 404), ("/project/..", 404), ("/project/%2e%2e%2f", 404), ("/nosuch", 404),
-    ("/run/?q=(page:0,page_size:1,filters:!((col:phase,opr:eq,value:succeeded)))", 200), ("/run?q=", 200),
-    ("/run/1/task/load/log?offset=-5", 200), ("/pipeline/1/schedule/next?count=0", 422),
+    ("/run/?page=-1", 422),
+    ("/run/?page=1.5", 422),
+    ("/run/?page=1e3", 422),
+    ("/run/?page_size=0", 422),
+    ("/run/?page_size=100000", 422),
+    ("/run/?page=99999999999999999999", 422),
+    ("/run/?phase=nosuch", 422),
+    ("/run/?nosuch=1", 422),
+    ("/run/?page=1&page=2", 422),
+    ("/run/?phase=run%00ning", 422),
+    ("/run/?before=x", 422),
+    ("/run/?q=((((", 422),
+    ("/run/?q=!!", 422),
+    ("/run/?q=(filters:!((col:phase,opr:gt,value:a)))", 422),
+    ("/run/?q=(filters:x)", 422),
+    ("/run/?q=(columns:!(id))", 422),
+    ("/run/?q=" + "(" * 3000, 422),
+    ("/run/?q=(order_column:name)", 422),
+    ("/run/0", 404),
+    ("/run/-1", 404),
+    ("/run/1%00", 404),
+    ("/run/01", 404),
+    ("/run/9223372036854775808", 404),
+    ("/run/999999999999999999", 404),
+    ("/run/abc", 404),
+    ("//run/", 404),
+    ("/run/1/task/..%2f..%2fetc/log", 404),
+    ("/run/1/task/nosuch/log", 404),
+    ("/run/1/task/load/log?rank=-1", 422),
+    ("/run/1/task/load/log?offset=99999999999999999999", 422),
+    ("/run/1/task/load/log?limit=1", 422),
+    ("/run/1/task/load/log?attempt=0", 422),
+    ("/run/1/task/load/log?attempt=7", 404),
+    ("/run/1/events?after=-1", 422),
+    ("/pipeline/1/version/99", 404),
+    ("/pipeline/1/version/x", 404),
+    ("/pipeline/?contains=%25", 200),
+    ("/job_template/nosuch", 404),
+    ("/project/..", 404),
+    ("/project/%2e%2e%2f", 404),
+    ("/nosuch", 404),
+    ("/run/?q=(page:0,page_size:1,filters:!((col:phase,opr:eq,value:succeeded)))", 200),
+    ("/run?q=", 200),
+    ("/run/1/task/load/log?offset=-5", 200),
+    ("/pipeline/1/schedule/next?count=0", 422),
 ]
 
 
@@ -235,7 +268,10 @@ def test_etags(web: World) -> None:
     saved = client.put(path, json=newer, headers={**headers, "If-Match": tag})
     assert (saved.status_code, saved.get_json()["version"]) == (200, 2)
     assert client.put(path, json=document("etag"), headers={**headers, "If-Match": tag}).status_code == 412
-    assert client.put(path, json=document("other"), headers={**headers, "If-Match": saved.headers["ETag"]}).status_code == 409
+    assert (
+        client.put(path, json=document("other"), headers={**headers, "If-Match": saved.headers["ETag"]}).status_code
+        == 409
+    )
     assert client.put(path, json=document("etag"), headers={**headers, "If-Match": "soon"}).status_code == 422
     assert client.delete(path, headers=headers).status_code == 204
     assert client.get(path, headers=headers).status_code == 404

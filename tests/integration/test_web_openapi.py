@@ -22,10 +22,15 @@ from myapp.views.http import declared_on
 from tests.integration.web_fixtures import API, World
 
 CHECKS = [
-    not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance,
-    response_headers_conformance, negative_data_rejection, unsupported_method,
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+    response_headers_conformance,
+    negative_data_rejection,
+    unsupported_method,
 ]
-STREAMS = "/api/v1/run/{run_id}/events"        # does not end: test_web_run.py follows it
+STREAMS = "/api/v1/run/{run_id}/events"  # does not end: test_web_run.py follows it
 
 
 def test_it_describes_every_route(web: World) -> None:
@@ -68,7 +73,11 @@ def _try(operation: Any, mode: Any, headers: dict[str, str]) -> list[str]:
 
     @given(case=operation.as_strategy(generation_mode=mode))
     @settings(
-        max_examples=12, deadline=None, database=None, derandomize=True, phases=[Phase.generate],
+        max_examples=20,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
     def check(case: Any) -> None:
@@ -77,7 +86,7 @@ def _try(operation: Any, mode: Any, headers: dict[str, str]) -> list[str]:
     try:
         check()
     except Unsatisfiable:
-        return []         # nothing can be wrong with it
+        return []  # nothing can be wrong with it
     except BaseExceptionGroup as error:
         return [f"{operation.label} ({mode.value}): {error.exceptions[0]}"[:1500]]
     except AssertionError as error:

@@ -1,4 +1,4 @@
-"""Every route there is, asked by everybody: nothing is open that does not say so, nothing of another project is shown."""
+"""Every route there is, asked by everybody: nothing is open that does not say so, nothing of another project shown."""
 
 from __future__ import annotations
 
@@ -21,27 +21,53 @@ from tests.integration.web_fixtures import World, document, job
 # Routes of Flask-AppBuilder that exist and are refused.
 FAB_REFUSED = {"UserDBModelView.download", "RoleModelView.download", "UserGroupModelView.download"}
 PUBLIC = {
-    "api.get_openapi", "api.login", "site.health", "site.ready", "site.choose_language", "SignInView.login", "static",
+    "api.get_openapi",
+    "api.login",
+    "site.health",
+    "site.ready",
+    "site.choose_language",
+    "SignInView.login",
+    "static",
     "appbuilder.static",
 }
 TEMPLATE = {
-    "apiVersion": "cube-studio.io/v1alpha1", "kind": "JobTemplate", "metadata": {"name": "mine", "project": "public"},
+    "apiVersion": "cube-studio.io/v1alpha1",
+    "kind": "JobTemplate",
+    "metadata": {"name": "mine", "project": "public"},
     "spec": {"framework": "shell", "job": {"command": ["/bin/true"]}},
 }
 BODIES: dict[str, Any] = {
-    "post_pipeline": document("intruder"), "put_pipeline": document(), "post_pipeline_validate": document(), "post_job": job(),
-    "post_job_template": TEMPLATE, "put_member": {"role": "owner"}, "post_project": {"slug": "mine"},
-    "put_schedule": {"cron": "0 2 * * *"}, "post_token": {"name": "t"}, "login": {"username": "x", "password": "y"},
+    "post_pipeline": document("intruder"),
+    "put_pipeline": document(),
+    "post_pipeline_validate": document(),
+    "post_job": job(),
+    "post_job_template": TEMPLATE,
+    "put_member": {"role": "owner"},
+    "post_project": {"slug": "mine"},
+    "put_schedule": {"cron": "0 2 * * *"},
+    "post_token": {"name": "t"},
+    "login": {"username": "x", "password": "y"},
 }
-MAKES_OWN = {"post_token", "login"}      # nothing of a project
+MAKES_OWN = {"post_token", "login"}  # nothing of a project
 
 
 def calls(world: World) -> Iterator[tuple[str, str, str, Route | None]]:
     """(endpoint, method, path, declaration) of every rule and method."""
     values = {
-        "run_id": str(world.run_id), "pipeline_id": str(world.pipeline_id), "number": "1", "key": "load", "path": "page.html",
-        "slug": "public", "username": "vera", "token_id": "none", "name": "shell", "lang": "zh", "pk": "1",
-        "filename": "x", "locale": "zh", "group_by": "x",
+        "run_id": str(world.run_id),
+        "pipeline_id": str(world.pipeline_id),
+        "number": "1",
+        "key": "load",
+        "path": "page.html",
+        "slug": "public",
+        "username": "vera",
+        "token_id": "none",
+        "name": "shell",
+        "lang": "zh",
+        "pk": "1",
+        "filename": "x",
+        "locale": "zh",
+        "group_by": "x",
     }
     for rule in world.app.url_map.iter_rules():
         path = re.sub(r"<(?:[a-z]+:)?([a-z_]+)>", lambda match: values[match[1]], rule.rule)
@@ -52,7 +78,9 @@ def calls(world: World) -> Iterator[tuple[str, str, str, Route | None]]:
 def ask(client: FlaskClient, endpoint: str, method: str, path: str, headers: dict[str, str]) -> TestResponse:
     body = BODIES.get(endpoint.rpartition(".")[2])
     headers = {**headers, "If-Match": "*"} if method == "PUT" else headers
-    return client.open(path, method=method, headers=headers, buffered=True, **({"json": body} if body is not None else {}))
+    return client.open(
+        path, method=method, headers=headers, buffered=True, **({"json": body} if body is not None else {})
+    )
 
 
 def test_every_route_declares_a_permission(web: World) -> None:
@@ -62,7 +90,8 @@ def test_every_route_declares_a_permission(web: World) -> None:
 
 def test_public_routes_are_the_ones_we_mean(web: World) -> None:
     public = {
-        e for e, _, _, declared in calls(web)
+        e
+        for e, _, _, declared in calls(web)
         if (declared.permission if declared else FAB_ROUTES.get(e)) is Permission.PUBLIC
     }
     assert public == PUBLIC
@@ -102,8 +131,12 @@ def _stamp(world: World, name: str) -> str:
 def test_strangers_get_nothing(web: World) -> None:
     """No credential, an expired one, one of a disabled user, nonsense: 401, or the way to the sign-in page."""
     strangers: dict[str, dict[str, str]] = {
-        "anonymous": {}, "expired": _expired(web), "disabled": _disabled(web), "nonsense": {"Authorization": "Bearer a.b.c"},
-        "unknown token": {"Authorization": "Bearer sst_" + "x" * 43}, "basic": {"Authorization": "Basic YWRtaW46YWRtaW4="},
+        "anonymous": {},
+        "expired": _expired(web),
+        "disabled": _disabled(web),
+        "nonsense": {"Authorization": "Bearer a.b.c"},
+        "unknown token": {"Authorization": "Bearer sst_" + "x" * 43},
+        "basic": {"Authorization": "Basic YWRtaW46YWRtaW4="},
     }
     wrong = []
     for endpoint, method, path, declared in calls(web):
@@ -129,7 +162,7 @@ def test_nobody_does_what_their_role_does_not_allow(web: World, name: str, role:
         reply = ask(web.client(), endpoint, method, path, headers)
         about_a_row = "<" in str(next(r.rule for r in web.app.url_map.iter_rules() if r.endpoint == endpoint))
         if declared.permission in allowed:
-            fine = reply.status_code < 400 or reply.status_code == 404 and "schedule" in path
+            fine = reply.status_code < 400 or (reply.status_code == 404 and "schedule" in path)
         elif method == "GET" and not about_a_row and declared.permission.startswith("project:"):
             fine = reply.status_code == 200 and web_free(reply)
         else:
@@ -158,7 +191,7 @@ def test_the_administrators_pages_are_for_administrators(web: World, name: str) 
     assert wrong == []
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")     # Flask-AppBuilder's own
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Flask-AppBuilder's own
 @pytest.mark.parametrize("path", ["/users/list/", "/users/add", "/users/show/1", "/roles/list/", "/groups/list/"])
 def test_an_administrator_sees_the_administrators_pages(web: World, path: str) -> None:
     reply = signed_in(web, "admin").get(path)
@@ -173,7 +206,12 @@ def test_an_administrator_sees_the_administrators_pages(web: World, path: str) -
 
 def test_another_projects_rows_are_not_found(web: World) -> None:
     headers = web.bearer("dev")
-    for path in (f"/run/{web.foreign_id}", f"/run/{web.foreign_id}/events", f"/run/{web.foreign_id}/task/hello/log", "/project/other"):
+    for path in (
+        f"/run/{web.foreign_id}",
+        f"/run/{web.foreign_id}/events",
+        f"/run/{web.foreign_id}/task/hello/log",
+        "/project/other",
+    ):
         assert web.client().get(f"/api/v1{path}", headers=headers).status_code == 404, path
     for path in (f"/run/{web.foreign_id}/cancel", f"/run/{web.foreign_id}/retry"):
         assert web.client().post(f"/api/v1{path}", headers=headers, json={}).status_code == 404, path

@@ -29,8 +29,17 @@ def add_event(world: World, run_id: int, seq: int, source: str, target: str) -> 
     with world.platform.database.write() as unit:
         unit.connection.execute(
             insert(Transition),
-            {"entity": "run", "entity_id": run_id, "seq": seq, "run_id": run_id, "run_seq": seq, "from_phase": source,
-             "to_phase": target, "actor": "engine", "at": time.time()},
+            {
+                "entity": "run",
+                "entity_id": run_id,
+                "seq": seq,
+                "run_id": run_id,
+                "run_seq": seq,
+                "from_phase": source,
+                "to_phase": target,
+                "actor": "engine",
+                "at": time.time(),
+            },
         )
         unit.connection.execute(update(Run).where(Run.id == run_id).values(phase=target, event_seq=seq, version=seq))
     world.platform.bell.moved({run_id: seq})
@@ -68,7 +77,9 @@ def test_the_events_of_an_ended_run(own_web: World) -> None:
 
 
 def test_head_of_a_stream_holds_nothing(own_web: World) -> None:
-    reply = own_web.client().head(f"{API}/run/{own_web.waiting_id}/events", headers=own_web.bearer("vera"), buffered=True)
+    reply = own_web.client().head(
+        f"{API}/run/{own_web.waiting_id}/events", headers=own_web.bearer("vera"), buffered=True
+    )
     assert reply.status_code == 200
     assert len(own_web.app.extensions["cube"].streams) == 0
 
@@ -76,8 +87,10 @@ def test_head_of_a_stream_holds_nothing(own_web: World) -> None:
 # --- a real server ---
 
 
-SERVE = "from myapp.composition import create_platform; from myapp.config import load_settings; " \
+SERVE = (
+    "from myapp.composition import create_platform; from myapp.config import load_settings; "
     "from myapp.views.server import serve; serve(create_platform(load_settings(), durable=False))"
+)
 
 
 class Served:
@@ -89,7 +102,10 @@ class Served:
             self.port = probe.getsockname()[1]
         settings = world.platform.settings
         environment = {
-            **os.environ, "CUBE_HOME": str(settings.home), "CUBE_REDIS_URL": settings.redis_url, "CUBE_PORT": str(self.port),
+            **os.environ,
+            "CUBE_HOME": str(settings.home),
+            "CUBE_REDIS_URL": settings.redis_url,
+            "CUBE_PORT": str(self.port),
             "CUBE_WEB_THREADS": "6",
         }
         self.process = subprocess.Popen([sys.executable, "-c", SERVE], env=environment)
@@ -167,13 +183,15 @@ def test_a_stream_follows_a_run_to_its_end(own_web: World, served: Served) -> No
     add_event(own_web, run_id, 2, "running", "succeeded")
     follower.join(20)
     assert [(cursor, kind) for cursor, kind, _ in parsed(follower.text)] == [
-        ("1", "transition"), ("2", "transition"), ("2", "end"),
+        ("1", "transition"),
+        ("2", "transition"),
+        ("2", "end"),
     ]
 
 
 def test_streams_are_bounded_and_given_back(own_web: World, served: Served) -> None:
     path = f"{API}/run/{own_web.waiting_id}/events"
-    mine = [served.follow(path, own_web.bearer("dev")) for _ in range(2)]         # 4 in all, 2 of one user
+    mine = [served.follow(path, own_web.bearer("dev")) for _ in range(2)]  # 4 in all, 2 of one user
     assert [f.reply.status for f in mine] == [200, 200]
     refused = served.follow(path, own_web.bearer("dev"))
     assert (refused.reply.status, refused.reply.headers["Retry-After"]) == (503, "10")
@@ -182,7 +200,7 @@ def test_streams_are_bounded_and_given_back(own_web: World, served: Served) -> N
     for follower in mine:
         follower.close()
     deadline, status = time.monotonic() + 40, 503
-    while status == 503 and time.monotonic() < deadline:                               # noticed at the next keep-alive
+    while status == 503 and time.monotonic() < deadline:  # noticed at the next keep-alive
         time.sleep(0.5)
         status = served.follow(path, own_web.bearer("dev")).reply.status
     assert status == 200
@@ -282,7 +300,12 @@ def test_a_log_in_pieces(web: World) -> None:
     assert (whole["eof"], whole["attempt"], whole["size"]) == (True, 1, whole["next_offset"])
     tail = web.client().get(f"{path}?offset=-5", headers=web.bearer("vera")).get_json()["result"]
     assert tail["next_offset"] == whole["size"]
-    assert web.client().get(f"{path}?attempt=1&rank=0&offset=10", headers=web.bearer("vera")).get_json()["result"]["offset"] == 10
+    assert (
+        web.client()
+        .get(f"{path}?attempt=1&rank=0&offset=10", headers=web.bearer("vera"))
+        .get_json()["result"]["offset"]
+        == 10
+    )
 
 
 def artifact(world: World, path: str, **headers: str) -> Any:
@@ -320,9 +343,21 @@ def test_a_folder(web: World) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "load/nosuch", "nosuch/page.html", "load/folder/../page.html", "load/folder/..%2f..%2fload%2fpage.html", "load/..",
-        "load/%2e%2e/%2e%2e/%2e%2e/cube.db", "load/folder//etc/passwd", "load/%2fetc%2fpasswd", "load/folder/%00", "load/accuracy",
-        "../load/page.html", "load/folder/inner", "load/page.html/x", "load/folder/inner/a.txt/..", "load/folder/./inner/a.txt",
+        "load/nosuch",
+        "nosuch/page.html",
+        "load/folder/../page.html",
+        "load/folder/..%2f..%2fload%2fpage.html",
+        "load/..",
+        "load/%2e%2e/%2e%2e/%2e%2e/cube.db",
+        "load/folder//etc/passwd",
+        "load/%2fetc%2fpasswd",
+        "load/folder/%00",
+        "load/accuracy",
+        "../load/page.html",
+        "load/folder/inner",
+        "load/page.html/x",
+        "load/folder/inner/a.txt/..",
+        "load/folder/./inner/a.txt",
     ],
 )
 def test_artifacts_lead_nowhere_else(web: World, path: str) -> None:

@@ -100,8 +100,12 @@ def add_user(platform: Platform, name: str, *, active: bool = True, password: st
         unit.connection.execute(
             insert(User.__table__),
             {
-                "first_name": name.title(), "last_name": "Test", "username": name, "email": f"{name}@example.org",
-                "password": generate_password_hash(password, method="scrypt:1024:8:1"), "active": active,
+                "first_name": name.title(),
+                "last_name": "Test",
+                "username": name,
+                "email": f"{name}@example.org",
+                "password": generate_password_hash(password, method="scrypt:1024:8:1"),
+                "active": active,
                 "login_count": 1,
             },
         )
@@ -110,7 +114,9 @@ def add_user(platform: Platform, name: str, *, active: bool = True, password: st
 
 def document(name: str = "digits", project: str = "public", command: str = "echo hello") -> dict[str, Any]:
     return {
-        "apiVersion": "cube-studio.io/v1alpha1", "kind": "Pipeline", "metadata": {"name": name, "project": project},
+        "apiVersion": "cube-studio.io/v1alpha1",
+        "kind": "Pipeline",
+        "metadata": {"name": name, "project": project},
         "spec": {
             "params": [{"name": "seed", "type": "int", "default": 0, "min": 0, "max": 100}],
             "tasks": [
@@ -123,7 +129,9 @@ def document(name: str = "digits", project: str = "public", command: str = "echo
 
 def job(name: str = "hello", project: str = "public") -> dict[str, Any]:
     return {
-        "apiVersion": "cube-studio.io/v1alpha1", "kind": "AIJob", "metadata": {"name": name, "project": project},
+        "apiVersion": "cube-studio.io/v1alpha1",
+        "kind": "AIJob",
+        "metadata": {"name": name, "project": project},
         "spec": {"framework": "shell", "command": ["/bin/true"]},
     }
 
@@ -145,7 +153,11 @@ def make_world(redis_url: str, home: Path, **settings: Any) -> Iterator[World]:
     """Yields a World on a migrated SQLite database in `home`, with a database of its own in Redis."""
     base = f"{redis_url}?db={int.from_bytes(os.urandom(1)) % 16}"
     options: dict[str, Any] = {
-        "home": home, "redis_url": base, "admin_password": ADMIN_PASSWORD, "login_rate": "1000 per minute", **settings
+        "home": home,
+        "redis_url": base,
+        "admin_password": ADMIN_PASSWORD,
+        "login_rate": "1000 per minute",
+        **settings,
     }
     platform = create_platform(Settings(**options), durable=False, ringing=True)
     migrate(platform.settings)
@@ -160,8 +172,11 @@ def make_world(redis_url: str, home: Path, **settings: Any) -> Iterator[World]:
     ctx = platform.context
     create_project(ctx, PLATFORM, slug="other", title="Other")
     for name, project, role in (
-        ("olga", "public", Role.OWNER), ("dev", "public", Role.DEV), ("vera", "public", Role.VIEWER),
-        ("dora", "public", Role.DEV), ("otto", "other", Role.DEV),
+        ("olga", "public", Role.OWNER),
+        ("dev", "public", Role.DEV),
+        ("vera", "public", Role.VIEWER),
+        ("dora", "public", Role.DEV),
+        ("otto", "other", Role.DEV),
     ):
         ensure_membership(ctx, people.ids[name], project=project, role=role)
     world = World(app, platform, people)
@@ -202,15 +217,22 @@ def finish(world: World, run_id: int) -> None:
             connection.execute(
                 insert(Attempt),
                 {
-                    "run_id": run_id, "task_run_id": task_id, "attempt_no": 1, "phase": "succeeded", "backend": "local",
-                    "object_name": f"test-{run_id}-{key}", "created_at": now, "started_at": now, "finished_at": now,
+                    "run_id": run_id,
+                    "task_run_id": task_id,
+                    "attempt_no": 1,
+                    "phase": "succeeded",
+                    "backend": "local",
+                    "object_name": f"test-{run_id}-{key}",
+                    "created_at": now,
+                    "started_at": now,
+                    "finished_at": now,
                     "exit_code": 0,
                 },
             )
             connection.execute(
-                update(TaskRun).where(TaskRun.id == task_id).values(
-                    phase="succeeded", attempts=1, started_at=now, finished_at=now + 1.5
-                )
+                update(TaskRun)
+                .where(TaskRun.id == task_id)
+                .values(phase="succeeded", attempts=1, started_at=now, finished_at=now + 1.5)
             )
         connection.execute(
             update(Run).where(Run.id == run_id).values(phase="succeeded", started_at=now, finished_at=now + 2)
@@ -222,11 +244,13 @@ def finish(world: World, run_id: int) -> None:
             stored = platform.context.artifacts.put("public", run_id, "load", 1, name, str(sources / name))
             rows.append(
                 {
-                    "name": name, "kind": "artifact", "value": "", "path": stored.path, "size": stored.size,
+                    "name": name,
+                    "kind": "artifact",
+                    "value": "",
+                    "path": stored.path,
+                    "size": stored.size,
                     "media_type": stored.media_type,
                 }
             )
         for row in rows:
-            connection.execute(
-                insert(Output), {**row, "run_id": run_id, "task_run_id": tasks["load"], "attempt_id": 1}
-            )
+            connection.execute(insert(Output), {**row, "run_id": run_id, "task_run_id": tasks["load"], "attempt_id": 1})

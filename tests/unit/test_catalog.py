@@ -228,7 +228,7 @@ def test_two_frameworks_of_one_name(root: Path) -> None:
         ("name: x\nenv:\n  A: '{{ ranc }}'\n", 3, "'ranc' is not known here"),
         ("name: x\nversions:\n  - version: '1'\n    cpuu: {}\n", 4, "unknown field 'cpuu'"),
         ("name: [\n]]", 2, "not valid YAML"),
-        ("", None, "there is no document in it"),
+        ("", 1, "there is no document in it"),
     ],
 )
 def test_a_broken_framework_is_refused_with_file_and_line(root: Path, text: str, line: int | None, said: str) -> None:
