@@ -54,9 +54,9 @@ class Platform:
             "CUBE_LOCAL_CPU": 2,
             "CUBE_ADMIN_PASSWORD": self._password,
         }
-        self._process = self.tree.spawn(
-            "cube", [sys.executable, "-m", "myapp.cli", "up"], environment(Path(sys.executable).parent, **settings), ROOT
-        )
+        python = Path(sys.executable)
+        argv: list[str | Path] = [python, "-m", "myapp.cli", "up"]
+        self._process = self.tree.spawn("cube", argv, environment(python.parent, **settings), ROOT)
         url = wait_for(self._url, 120, every=0.01)
         self.client.close()
         self.client = Client(f"{url}/api/v1")
@@ -94,6 +94,10 @@ class Platform:
         if phase != "succeeded":
             raise RuntimeError(f"run {run} is {phase}")
 
+    def wait_all(self, runs: list[int]) -> None:
+        self.wait(runs[-1])  # first come, first served: hardly any is left then
+        wait_for(lambda: self.unfinished() == 0, 120, every=0.02)
+
     def list_request(self) -> Request:
         return Request(self.client.url, "/run/?page_size=50", headers=self.client.headers)
 
@@ -127,7 +131,7 @@ def chain(name: str, tasks: int) -> dict[str, Any]:
 def fan(name: str, tasks: int) -> dict[str, Any]:
     """One task, `tasks` - 2 that depend on it, one that depends on them all."""
     middle = [f"m{i}" for i in range(tasks - 2)]
-    nodes = [{"name": "first"}, *({"name": key, "dependsOn": ["first"]} for key in middle)]
+    nodes: list[dict[str, Any]] = [{"name": "first"}, *({"name": key, "dependsOn": ["first"]} for key in middle)]
     return _pipeline(name, [*nodes, {"name": "last", "dependsOn": middle or ["first"]}])
 
 

@@ -39,9 +39,7 @@ def add_runs(database: Path, run_id: int, count: int) -> None:
         connection.close()
 
 
-def _copy(
-    connection: sqlite3.Connection, table: str, run_id: int, first: dict[str, int], start: int, end: int
-) -> None:
+def _copy(connection: sqlite3.Connection, table: str, run_id: int, first: dict[str, int], start: int, end: int) -> None:
     """Copies number `start` to `end` of the run's one row in this table."""
     columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
     links = _TABLES[table]

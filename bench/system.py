@@ -49,7 +49,11 @@ class System(Protocol):
         """Until the API says that the run has succeeded. Raises RuntimeError when it failed."""
         ...
 
-    def list_request(self) -> Request | None: ...
+    def wait_all(self, runs: list[Any]) -> None:
+        """Until all these runs, all of `w1`, have succeeded."""
+        ...
+
+    def list_request(self) -> Request: ...
 
     def stop(self) -> None: ...
 
@@ -117,8 +121,7 @@ def at_once(system: System, count: int) -> dict[str, Any]:
         started = time.monotonic()
         runs = [system.submit("w1") for _ in range(count)]
         submitted = time.monotonic() - started
-        for run in reversed(runs):  # the last is most likely the last to end: then the others answer at once
-            system.wait(run)
+        system.wait_all(runs)
     return median([meter], count) | {"submit_s": round(submitted, 3)}
 
 
@@ -182,8 +185,9 @@ def measure(system: System, sizes: Sizes, say: Callable[[str, Any], None]) -> di
     wait_until_quiet(system.tree, sizes.quiet_s)
     rounds = [at_once(system, sizes.w4) for _ in range(sizes.w4_rounds)]
     keep("w4", sorted(rounds, key=lambda r: r["wall_s"])[len(rounds) // 2])
-    request = system.list_request()
-    if request is not None:
-        time.sleep(2)
-        keep("list", listing(system, request, sizes.requests))
+    time.sleep(1)
+    keep("list", listing(system, system.list_request(), sizes.requests))
+    refused = getattr(system, "refused", 0)
+    if refused:
+        keep("refused_submits", refused)
     return found

@@ -23,7 +23,8 @@ _KEPT = ("HOME", "LANG", "LC_ALL", "TMPDIR", "SSL_CERT_FILE")
 def environment(bin_folder: Path | None = None, **values: object) -> dict[str, str]:
     """A clean environment for a measured program: byte code is cached, no proxy, no telemetry, UTC."""
     path = [str(bin_folder)] if bin_folder else []
-    path += [p for p in os.environ.get("PATH", os.defpath).split(":") if "pyenv" not in p]  # its shims are shell scripts
+    # without pyenv's shims: they are shell scripts
+    path += [folder for folder in os.environ.get("PATH", os.defpath).split(":") if "pyenv" not in folder]
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     fixed = {"PATH": ":".join(path), "NO_PROXY": "127.0.0.1,localhost", "DO_NOT_TRACK": "1", "TZ": "UTC"}
     return kept | fixed | {name: str(value) for name, value in values.items()}
@@ -101,8 +102,8 @@ class Tree:
     def processes(self) -> list[Process]:
         """Every living descendant, at any depth."""
         children: dict[int, list[Process]] = {}
-        for name in os.listdir("/proc"):
-            if name.isdigit() and (found := read_process(int(name))) is not None:
+        for entry in os.scandir("/proc"):
+            if entry.name.isdigit() and (found := read_process(int(entry.name))) is not None:
                 children.setdefault(found.parent, []).append(found)
         below: list[Process] = []
         todo = [os.getpid()]
@@ -160,7 +161,7 @@ class Tree:
 
     def _reap(self) -> None:
         """Wait for orphans that came to us and have ended."""
-        for process in self._own.values():
+        for process in list(self._own.values()):
             process.poll()
         me = os.getpid()
         for one in self.processes():

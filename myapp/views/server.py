@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
 from typing import TYPE_CHECKING, Any
 
+from gunicorn import sock
 from gunicorn.app.base import BaseApplication
 from gunicorn.workers.gthread import ThreadWorker
 
@@ -19,7 +22,17 @@ _BACKLOG = 512
 
 
 class Worker(ThreadWorker):
-    """Event streams end when the worker is told to stop; their clients come back and go on after their cursor."""
+    """Event streams end when the worker is told to stop; their clients come back and go on after their cursor.
+
+    `alone`: there is no master over it, and Ctrl-C finishes what is under way.
+    """
+
+    alone = False
+
+    def init_signals(self) -> None:
+        super().init_signals()
+        if self.alone:
+            signal.signal(signal.SIGINT, self.handle_exit)
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         super().handle_exit(sig, frame)
@@ -62,6 +75,23 @@ class Server(BaseApplication):
         self._flask = create_app(self._platform)
         return self._flask
 
+    def run(self) -> None:
+        if self.cfg.workers > 1:
+            gc.collect()
+            gc.freeze()  # what is there before the fork stays shared: no collection writes to it
+            super().run()
+        else:
+            self._run_alone()
+
+    def _run_alone(self) -> None:
+        """One worker needs no master: the supervisor (or the container) starts it again. Saves a process's memory."""
+        log = self.cfg.logger_class(self.cfg)
+        sockets = sock.create_sockets(self.cfg, log)
+        worker = Worker(1, os.getppid(), sockets, self, self.cfg.timeout, self.cfg, log)
+        worker.alone = True
+        worker.pid = os.getpid()
+        worker.init_process()
+
     def close_streams(self) -> None:
         if self._flask is not None:
             self._flask.extensions["cube"].streams.close()
@@ -70,7 +100,4 @@ class Server(BaseApplication):
 def serve(platform: Platform) -> None:
     """Serve until told to stop by SIGTERM or SIGINT; requests under way are finished first. Exits the process when the
     address cannot be had."""
-    server = Server(platform)
-    gc.collect()
-    gc.freeze()  # what is there before the fork stays shared: no collection writes to it
-    server.run()
+    Server(platform).run()
