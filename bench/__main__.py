@@ -22,8 +22,8 @@ from bench.tree import Tree
 RESULTS = ROOT / ".bench"
 QUICK = Sizes(w1=5, w2=2, w3=3, w4_rounds=1)
 FULL = Sizes(w1=15, w2=5, w3=5, w4_rounds=3, quiet_s=30)
-PEERS_QUICK = Sizes(w1=3, w4=20, settle_s=5, idle_s=15, requests=100)
-PEERS_FULL = Sizes(w1=5, w4=100, quiet_s=30)
+PEERS_QUICK = Sizes(w1=3, w2=2, w3=2, w4=20, settle_s=5, idle_s=15, requests=100)
+PEERS_FULL = Sizes(w1=5, w2=3, w3=3, quiet_s=30)
 
 
 def arguments() -> argparse.Namespace:

@@ -10,7 +10,7 @@ from typing import Any
 from bench.http import load, percentile
 from bench.platform import Platform
 from bench.rows import add_runs
-from bench.system import Sizes, listing, median, noise, one, wait_for
+from bench.system import Sizes, listing, median, noise, one, rounds, wait_for
 from bench.tree import Meter, wait_until_quiet
 
 
@@ -49,8 +49,8 @@ def measure(
             keep("list", {"runs": count} | listing(platform, platform.list_request(), sizes.requests * 2))
         elif count:
             wait_until_quiet(platform.tree, sizes.quiet_s)
-            again = median([one(platform, "w1") for _ in range(sizes.w1)], 1)
-            keep("many", {"runs": count, "w1": again, "w3": median([one(platform, "w3")], 52)})
+            again = rounds(platform, "w1", sizes.w1)
+            keep("many", {"runs": count, "w1": again, "w3": rounds(platform, "w3", sizes.w3)})
             keep("many_list", {"runs": count} | listing(platform, platform.list_request(), sizes.requests))
     return found
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 NOISY = 0.15
-FRAMEWORKS = ("airflow", "prefect", "dagster")  # what the ratios are about: the best of these
+SHIPPED = ("airflow", "prefect", "dagster")  # what the ratios are about: the best of these
+TUNED = ("airflow", "prefect-tuned", "dagster-tuned")
 
 # a row of the comparison: its title, where the figure is, its unit, the target for Cube Studio
 _ROWS: tuple[tuple[str, tuple[str, ...], str, float | None], ...] = (
@@ -28,14 +29,15 @@ _ROWS: tuple[tuple[str, tuple[str, ...], str, float | None], ...] = (
 
 def table(results: dict[str, Any]) -> str:
     systems: dict[str, Any] = results["systems"]
-    names = [name for name in ("cube", *FRAMEWORKS, "luigi") if name in systems]
+    names = [name for name in ("cube", *SHIPPED, *TUNED[1:], "luigi") if name in systems]
     head = ["", "target", *(f"{name} {systems[name]['version']}" if name != "cube" else "cube" for name in names)]
-    with_ratio = any(name in names for name in FRAMEWORKS) and "cube" in names
-    lines = [head + (["best of the three / cube"] if with_ratio else [])]
+    groups = {"as shipped / cube": SHIPPED, "tuned / cube": TUNED}
+    shown = {title: group for title, group in groups.items() if "cube" in names and set(group[1:]) & set(names)}
+    lines = [head + [f"best of three {title}" for title in shown]]
     for title, path, unit, target in _ROWS:
         cells = [_cell(systems[name], path, unit) for name in names]
         line = [title, "" if target is None else f"<= {target:g} {unit}", *cells]
-        lines.append(line + ([ratio(systems, path)] if with_ratio else []))
+        lines.append(line + [ratio(systems, path, group) for group in shown.values()])
     return "\n".join([*_markdown(lines), "", *_alone(systems.get("cube", {})), "", *_notes(results)])
 
 
@@ -46,10 +48,10 @@ def figure(system: dict[str, Any], path: Sequence[str]) -> float | None:
     return float(found) if isinstance(found, int | float) else None
 
 
-def ratio(systems: dict[str, Any], path: Sequence[str]) -> str:
-    """How many times more the best of the three needs."""
+def ratio(systems: dict[str, Any], path: Sequence[str], group: Sequence[str] = SHIPPED) -> str:
+    """How many times more the best of the group needs."""
     ours = figure(systems.get("cube", {}), path)
-    theirs = [value for name in FRAMEWORKS if (value := figure(systems.get(name, {}), path)) is not None]
+    theirs = [value for name in group if (value := figure(systems.get(name, {}), path)) is not None]
     if not ours or not theirs:
         return "-"
     return f"{min(theirs) / ours:.1f}"

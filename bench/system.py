@@ -36,6 +36,7 @@ class System(Protocol):
     name: str
     version: str
     tree: Tree
+    stagger_s: float  # its polling interval: runs are begun at different moments of it
 
     def start(self) -> None:
         """Until it can take runs."""
@@ -86,6 +87,14 @@ def wait_for(ready: Callable[[], Any], seconds: float, every: float = 0.05) -> A
             last = error
         time.sleep(every)
     raise RuntimeError(f"not there after {seconds:g} s: {last}")
+
+
+def rounds(system: System, workload: str, times: int) -> dict[str, Any]:
+    meters = []
+    for i in range(times):
+        time.sleep(system.stagger_s * ((i + 1) * 0.618 % 1))
+        meters.append(one(system, workload))
+    return median(meters, TASKS[workload])
 
 
 def one(system: System, workload: str) -> Meter:
@@ -181,10 +190,10 @@ def measure(system: System, sizes: Sizes, say: Callable[[str, Any], None]) -> di
     keep("idle", idle(system, sizes.settle_s, sizes.idle_s))
     for workload, times in (("w1", sizes.w1), ("w2", sizes.w2), ("w3", sizes.w3)):
         wait_until_quiet(system.tree, sizes.quiet_s)
-        keep(workload, median([one(system, workload) for _ in range(times)], TASKS[workload]))
+        keep(workload, rounds(system, workload, times))
     wait_until_quiet(system.tree, sizes.quiet_s)
-    rounds = [at_once(system, sizes.w4) for _ in range(sizes.w4_rounds)]
-    keep("w4", sorted(rounds, key=lambda r: r["wall_s"])[len(rounds) // 2])
+    many = [at_once(system, sizes.w4) for _ in range(sizes.w4_rounds)]
+    keep("w4", sorted(many, key=lambda one: float(one["wall_s"]))[len(many) // 2])
     time.sleep(1)
     keep("list", listing(system, system.list_request(), sizes.requests))
     refused = getattr(system, "refused", 0)

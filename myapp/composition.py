@@ -43,10 +43,10 @@ class Platform:
     def bell(self) -> Bell:
         if not self.ringing:
             return SilentBell()
-        from myapp.tasks.bell import RedisBell
+        from myapp.tasks.bell import ANSWER_S, RedisBell
         from myapp.tasks.celery_app import make_app
 
-        return RedisBell(make_app(self.settings.redis), self.settings.redis)
+        return RedisBell(make_app(self.settings.redis, answer_s=ANSWER_S), self.settings.redis)
 
     @cached_property
     def database(self) -> Database:

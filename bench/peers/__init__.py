@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from bench.peers.airflow import Airflow
@@ -17,6 +18,8 @@ PEERS: dict[str, Callable[[Tree, Path], System]] = {
     "airflow": Airflow,
     "prefect": Prefect,
     "dagster": Dagster,
+    "prefect-tuned": partial(Prefect, tuned=True),
+    "dagster-tuned": partial(Dagster, tuned=True),
     "luigi": Luigi,
 }
 __all__ = ["PEERS", "installed"]

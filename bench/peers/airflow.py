@@ -40,6 +40,7 @@ with dag("w3"):
 
 class Airflow:
     name = "airflow"
+    stagger_s = 0.0
 
     def __init__(self, tree: Tree, folder: Path) -> None:
         self.tree = tree

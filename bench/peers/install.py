@@ -22,7 +22,9 @@ def program(peer: str, name: str = "python") -> Path:
 
 
 def installed(peer: str) -> bool:
-    return program(peer, peer).exists()
+    """`prefect-tuned` is Prefect."""
+    name = peer.removesuffix("-tuned")
+    return program(name, name).exists()
 
 
 def install(tree: Tree, peer: str) -> None:

@@ -59,6 +59,7 @@ class W3(Base):
 
 class Luigi:
     name = "luigi"
+    stagger_s = 0.0
 
     def __init__(self, tree: Tree, folder: Path) -> None:
         self.tree = tree

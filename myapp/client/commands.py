@@ -56,10 +56,11 @@ def validate(args: argparse.Namespace) -> int:
     api, bad, report = _api(args), 0, []
     for document in documents.read(args.file):
         problems = _problems(api, document)
-        bad += any(problem.get("severity", "error") == "error" for problem in problems)
+        wrong = any(problem.get("severity", "error") == "error" for problem in problems)
+        bad += wrong
         report.append({"source": document.source, "kind": document.kind, "name": document.name, "problems": problems})
         if not args.json:
-            verdict = "" if problems else " valid"
+            verdict = "" if wrong else " valid"
             print(f"{document.source}, line {document.line}: {show.safe(document.label)}:{verdict}")
             for problem in problems:
                 print(f"  {show.safe(problem_line(problem))}")
@@ -100,7 +101,9 @@ def apply(args: argparse.Namespace) -> int:
             print("\n".join(show.safe(line) for line in shown.lines()), file=sys.stderr)
         else:
             if not args.json:
-                print(show.safe(f"{document.label} {outcome['outcome']}" + _about(document, outcome)))
+                print(show.safe(f"{document.label} {_about(document, outcome)}"))
+                for problem in outcome.get("warnings", []):
+                    print(f"  {show.safe(problem_line(problem))}", file=sys.stderr)
         report.append({"kind": document.kind, "name": document.name, **outcome})
     if args.json:
         show.as_json(report)
@@ -114,18 +117,28 @@ def _apply_one(api: Api, document: documents.Document) -> dict[str, Any]:
         "POST", document.path, body=document.text.encode(), content_type="application/yaml", headers=headers
     )
     said = reply.json() or {}
+    warnings = [document.in_file(problem) for problem in said.get("warnings") or []]
+    more: dict[str, Any] = {"warnings": warnings} if warnings else {}
     if is_job:
-        return {"outcome": "submitted", "id": said.get("id")}
-    created = said.get("created", reply.status == 201)
-    outcome = "unchanged" if not created else "created" if said.get("version") in (1, None) else "updated"
-    return {"outcome": outcome, "id": said.get("id"), "version": said.get("version")}
+        return {"outcome": "submitted", "id": said.get("id"), **more}
+    created, changes = said.get("created", reply.status == 201), said.get("changes") or []
+    if created:
+        outcome = "created" if said.get("version") in (1, None) else "updated"
+    else:
+        outcome = "changed" if changes else "unchanged"
+    more |= {"changes": changes} if changes else {}
+    return {"outcome": outcome, "id": said.get("id"), "version": said.get("version"), **more}
 
 
 def _about(document: documents.Document, outcome: dict[str, Any]) -> str:
+    """`updated (version 2), schedule removed`; what changed stands for itself when there is no new version."""
     if document.kind == "AIJob":
-        return f" as run {outcome['id']}"
-    version = outcome.get("version")
-    return f" (version {str(version)[:12]})" if version is not None else ""
+        return f"submitted as run {outcome['id']}"
+    version, changes = outcome.get("version"), ", ".join(outcome.get("changes", []))
+    place = f" (version {str(version)[:12]})" if version is not None else ""
+    if outcome["outcome"] == "changed":
+        return f"{changes}{place}"
+    return f"{outcome['outcome']}{place}" + (f", {changes}" if changes else "")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -172,20 +185,25 @@ def _started(api: Api, identifier: int, args: argparse.Namespace) -> int:
         show.as_json(found)
     else:
         print(f"run {identifier}", file=sys.stderr, flush=True)
-        found = follow.await_run(api, identifier, follow.print_progress)
+        progress = follow.Progress()
+        found = follow.await_run(api, identifier, progress)
         print(f"run {identifier} {found['phase']} in {show.duration(found['submitted_at'], found['finished_at'])}")
         if found["phase"] != "succeeded":
-            _say_why(found)
+            _say_why(found, progress.failed)
     return 0 if found["phase"] == "succeeded" else FAILED
 
 
-def _say_why(found: dict[str, Any]) -> None:
-    if found.get("reason"):
-        print(f"  {show.safe(str(found['reason']))}", file=sys.stderr)
-    for task in found["tasks"]:
-        if task["phase"] == "failed":
+def _say_why(found: dict[str, Any], said: set[str]) -> None:
+    """What has not been said yet: the run's own reason, tasks other than `said`, and where the logs are."""
+    failed = [task for task in found["tasks"] if task["phase"] == "failed"]
+    reason = str(found.get("reason") or "")
+    if reason and not any(reason.startswith(f"{task['key']}: ") for task in failed):
+        print(f"  {show.safe(reason)}", file=sys.stderr)
+    for task in failed:
+        if task["key"] not in said:
             print(f"  {show.safe(task['key'] + ': ' + str(task.get('reason') or 'failed'))}", file=sys.stderr)
-            print(f"    its log: cube logs {found['id']} {task['key']}", file=sys.stderr)
+        if task["attempts"]:
+            print(f"  its log: cube logs {found['id']} {show.safe(task['key'])}", file=sys.stderr)
 
 
 def _params(pairs: list[str], types: dict[str, str]) -> dict[str, Any]:

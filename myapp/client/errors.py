@@ -34,7 +34,12 @@ class ClientError(Exception):
         """As it is shown: the message, the problems it carries, the resolution."""
         said = [f"error: {self.message}"]
         problems = self.detail if isinstance(self.detail, list) else []
-        if len(problems) > 1 or (problems and not self.resolution):
+        only = problems[0] if len(problems) == 1 and isinstance(problems[0], dict) else None
+        if only is not None and only.get("message") and str(only["message"]) in self.message:
+            line = f"line {only['line']}" if only.get("line") else ""
+            more = ": ".join(part for part in (line, self.resolution or only.get("resolution") or "") if part)
+            said += [f"  {more}"] if more else []
+        elif len(problems) > 1 or (problems and not self.resolution):
             said += [f"  {problem_line(problem)}" for problem in problems]
         elif self.resolution:
             said.append(f"  {self.resolution}")
@@ -52,4 +57,5 @@ def problem_line(problem: Any) -> str:
         place.append(str(problem["field"]))
     where = ", ".join(place) + (f" (task {problem['node']})" if problem.get("node") else "")
     text = f"{where}: {problem.get('message', '')}" if where else str(problem.get("message", ""))
+    text = f"warning: {text}" if problem.get("severity") == "warning" else text
     return text + (f" -> {problem['resolution']}" if problem.get("resolution") else "")

@@ -73,13 +73,23 @@ def _patiently(look: Callable[[], Any]) -> Any:
         time.sleep(_POLL_S)
 
 
-def print_progress(event: Event) -> None:
-    """One line for each task that starts or ends, to stderr."""
-    phase = event.get("to")
-    if event.get("entity") != "task" or phase not in ("active", *TASK_TERMINAL):
-        return
-    why = safe(str(event.get("reason") or "")) if phase in ("failed", "stopped", "skipped") else ""
-    print("  ".join(part for part in (f"  {event.get('task')}", str(phase), why) if part), file=sys.stderr, flush=True)
+class Progress:
+    """Prints one line for each task that starts, ends, or is to be tried again, to stderr. `failed`: what it said so."""
+
+    def __init__(self) -> None:
+        self.failed: set[str] = set()
+
+    def __call__(self, event: Event) -> None:
+        phase, key, why = str(event.get("to")), str(event.get("task")), safe(str(event.get("reason") or ""))
+        again = phase == "ready" and event.get("from") in ("admitted", "active")
+        if event.get("entity") != "task" or not (again or phase in ("active", *TASK_TERMINAL)):
+            return
+        if phase == "failed":
+            self.failed.add(key)
+        if phase in ("active", "succeeded"):
+            why = ""
+        parts = (f"  {safe(key)}", "attempt failed" if again else phase, why)
+        print("  ".join(part for part in parts if part), file=sys.stderr, flush=True)
 
 
 def follow_log(api: Api, run_id: int, task: str, *, attempt: int | None, rank: int, follow: bool, raw: bool) -> None:

@@ -178,7 +178,7 @@ def _show_pipeline(pipeline: Row) -> None:
                 ("Changed", moment(pipeline.get("updated_at"))),
                 ("By", pipeline.get("created_by")),
                 ("Schedule", _schedule(schedule)),
-                ("Next times", ", ".join(moment(at) for at in schedule.get("next_times", []))),
+                ("Next times", show.moments(schedule.get("next_times", []), str(schedule.get("timezone") or "UTC"))),
             ]
         )
     )

@@ -6,8 +6,9 @@ import json
 import sys
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 _COLOURS = {
     "succeeded": "32",
@@ -85,6 +86,16 @@ def moment(value: Any) -> str:
     """An ISO time (or Unix seconds) in this machine's zone, to the second."""
     at = parse_time(value)
     return at.astimezone().strftime("%Y-%m-%d %H:%M:%S") if at else ""
+
+
+def moments(values: Iterable[Any], zone: str) -> str:
+    """Times in a zone, to the minute, with its name: `2026-12-01 02:00, 2026-12-02 02:00 (Europe/Berlin)`."""
+    try:
+        shown: tzinfo = ZoneInfo(zone)
+    except (ValueError, OSError, ZoneInfoNotFoundError):
+        shown, zone = UTC, "UTC"
+    found = [at.astimezone(shown).strftime("%Y-%m-%d %H:%M") for value in values if (at := parse_time(value))]
+    return f"{', '.join(found)} ({zone})" if found else ""
 
 
 def duration(start: Any, end: Any) -> str:

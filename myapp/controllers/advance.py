@@ -222,8 +222,10 @@ def _judge(
         return end(TaskPhase.SKIPPED, "trigger", f"its trigger {task.trigger} was not met by the tasks before it")
     try:
         frozen = freeze_task(engine.context, unit.connection, run, task)
-        if task.when and not all(Condition.parse(text, field="when").evaluate(frozen.context) for text in task.when):
-            return end(TaskPhase.SKIPPED, "condition", f"its condition did not hold: {'; '.join(task.when)}"[:500])
+        conditions = [Condition.parse(text, field="when") for text in task.when]
+        missed = [c.with_values(frozen.context) for c in conditions if not c.evaluate(frozen.context)]
+        if missed:
+            return end(TaskPhase.SKIPPED, "condition", f"its condition did not hold: {'; '.join(missed)}"[:500])
         spec = frozen.spec()
     except CubeError as error:
         parts = (error.message, error.resolution or "")

@@ -23,6 +23,7 @@ log = structlog.get_logger(__name__)
 REAP_DELAY_S = 15.0  # the ended object is deleted a little later, in batches
 SEAL_RETRY_S = 10.0
 MAX_STEP = 2**63 - 1
+LAST_MOMENT = 253_402_300_799.0  # of the year 9999, the last that a calendar can show
 
 
 def seal(engine: Engine, backend: ExecutionBackend, view: Any) -> None:
@@ -61,7 +62,7 @@ def seal(engine: Engine, backend: ExecutionBackend, view: Any) -> None:
             "name": str(m["name"])[:128],
             "value": float(m["value"]),
             "step": _step(m.get("step")),
-            "at": float(m.get("at") or view.finished_at),
+            "at": _moment(m.get("at"), view.finished_at),
         }
         for m in collected.metrics
     ]
@@ -125,6 +126,11 @@ def storable(value: Any) -> Any:
     except TypeError:
         return json.dumps(value, ensure_ascii=True)
     return value
+
+
+def _moment(at: Any, default: float) -> float:
+    """When a metric was measured, as the job says where that is a moment since 1970."""
+    return float(at) if isinstance(at, int | float) and 0 < at <= LAST_MOMENT else float(default)
 
 
 def _step(step: Any) -> int | None:

@@ -119,7 +119,7 @@ def latest_due(cron: str, timezone: str, first: float, now: float) -> float:
     """The newest due moment in `[first, now]`, `first` being due itself: found from the near past outwards."""
     for window in WINDOWS_S:
         start = max(first, now - window)
-        found = [t for t in next_times(cron, timezone, start - 1.0, 1 + int(window // 60)) if t <= now]
+        found = next_times(cron, timezone, start - 1.0, 1 + int(window // 60), until=now)
         if found:
             return found[-1]
         if start == first:

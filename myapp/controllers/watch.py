@@ -11,6 +11,7 @@ import structlog
 
 from myapp.controllers import sweep
 from myapp.controllers.engine import Engine
+from myapp.controllers.heard import Heard
 from myapp.persistence.unit_of_work import Topic
 
 log = structlog.get_logger(__name__)
@@ -28,17 +29,20 @@ class Watcher(Protocol):
 
 def run(engine: Engine, watcher: Watcher, stop: threading.Event, *, report: Callable[[], None] = lambda: None) -> None:
     """Loop until `stop` is set. `report` is called about once a minute (to write down what the backends have)."""
-    rung = sweep.Rung()
+    rung, heard = sweep.Rung(), Heard()
     due_at = orphans_at = time.monotonic()
-    _quietly("start", lambda: sweep.live(engine))
+    all_seen = False  # nobody knows what was missed before a start, or while the database was away
     while not stop.is_set():
         now = time.monotonic()
         for attempt_id in watcher.events(max(0.0, min(TICK_S, due_at - now))):
             engine.context.database.bell.ring(Topic.ATTEMPT, str(attempt_id))
+            heard.rung(attempt_id, now)
         now = time.monotonic()
         if now >= due_at:
             due_at = now + TICK_S
-            _quietly("due", lambda: sweep.due(engine, rung))
+            all_seen = all_seen or _quietly("live", lambda: sweep.live(engine))
+            all_seen = _quietly("due", lambda: sweep.due(engine, rung)) and all_seen
+            _quietly("heard", lambda: heard.again(engine, time.monotonic()))
         if now >= orphans_at:
             orphans_at = now + ORPHANS_EVERY_S
             _quietly("report", report)
@@ -47,9 +51,11 @@ def run(engine: Engine, watcher: Watcher, stop: threading.Event, *, report: Call
     watcher.close()
 
 
-def _quietly(what: str, step: Callable[[], object]) -> None:
-    """The database or a backend may be away for a while: say so and go on."""
+def _quietly(what: str, step: Callable[[], object]) -> bool:
+    """Whether it could be done. The database or a backend may be away for a while: say so and go on."""
     try:
         step()
+        return True
     except Exception as error:
         log.warning("watch step failed, will be tried again", step=what, error=str(error)[:500])
+        return False

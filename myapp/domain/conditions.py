@@ -85,11 +85,7 @@ class Condition:
 
     def evaluate(self, context: Context, *, field: str = "") -> bool:
         """Whether it holds. Raises Invalid when a reference has no value or the two cannot be ordered."""
-        left = _value(self.left, context, field)
-        if isinstance(self.right, tuple):
-            right: Any = [_value(operand, context, field) for operand in self.right]
-        else:
-            right = _value(self.right, context, field)
+        left, right = self._values(context, field)
         if self.op in ("==", "!="):
             return equal(left, right) is (self.op == "==")
         if self.op in ("in", "not in"):
@@ -99,6 +95,19 @@ class Condition:
             message = f"{shown(self.text)}: {shown(left)} and {shown(right)} have no order"
             raise _bad(message, field, code="cannot_compare")
         return {"<": order < 0, "<=": order <= 0, ">": order > 0, ">=": order >= 0}[self.op]
+
+
+    def with_values(self, context: Context) -> str:
+        """The text, then what was compared: `{{ params.seed }} >= 3 (2 >= 3)`. Raises Invalid without a value."""
+        left, right = self._values(context, "")
+        return f"{self.text} ({_shown(left)} {self.op} {_shown(right)})"
+
+    def _values(self, context: Context, field: str) -> tuple[Any, Any]:
+        if isinstance(self.right, tuple):
+            right: Any = [_value(operand, context, field) for operand in self.right]
+        else:
+            right = _value(self.right, context, field)
+        return _value(self.left, context, field), right
 
 
 def check_conditions(
@@ -144,6 +153,15 @@ def equal(left: Any, right: Any) -> bool:
     if a is not None and b is not None and not (isinstance(left, str) and isinstance(right, str)):
         return a == b
     return as_text(left) == as_text(right)
+
+
+def _shown(value: Any) -> str:
+    """A value as a condition would write it, in at most 60 characters."""
+    if value is None:
+        return "null"
+    text = f"'{value}'" if isinstance(value, str) and number(value) is None else as_text(value)
+    text = "".join(c if c.isprintable() else " " for c in text)
+    return text if len(text) <= 60 else text[:59] + "…"
 
 
 def _order(left: Any, right: Any) -> int | None:

@@ -5,6 +5,7 @@ One handler in `myapp.views` turns these into `{code, message, detail, resolutio
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
 
@@ -50,6 +51,11 @@ class Problem(BaseModel):
     resolution: str | None = None
     line: int | None = None
     severity: str = "error"
+
+
+def errors_in(problems: Iterable[Problem]) -> list[Problem]:
+    """Those that forbid something; warnings (severity `warning`) only say something."""
+    return [problem for problem in problems if problem.severity == "error"]
 
 
 class CubeError(Exception):

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from myapp.domain.backendfit import check_backend
 from myapp.domain.capacity import CapacityView
 from myapp.domain.conditions import check_conditions
 from myapp.domain.dag import Graph
 from myapp.domain.documents import MAX_PROBLEMS, parse_model
-from myapp.domain.errors import CubeError, Problem
+from myapp.domain.errors import CubeError, Problem, errors_in
 from myapp.domain.frameworks.framework import Framework
 from myapp.domain.frameworks.topology import check_job
-from myapp.domain.jobspec import AIJobSpec, JobBody, check_body, check_job_body, check_retry
+from myapp.domain.jobspec import AIJobSpec, JobBody, check_body, check_interpreter, check_job_body, check_retry
 from myapp.domain.naming import check_key, did_you_mean, nearest, shown
 from myapp.domain.pipeline import MAX_EDGES, MAX_TASKS, PipelineDoc, TaskDoc
 from myapp.domain.pipelinegraph import GraphTask, PipelineGraph, Retry, find_template, merged
@@ -34,6 +35,7 @@ __all__ = [
     "validate_pipeline",
 ]
 
+_MAX_WARNINGS = 100
 _MAX_HINTS = 25          # searches for a near name, each of which may look at thousands
 _SHAPING = ("version", "distributed", "roles", "elastic", "environment", "image")
 
@@ -44,11 +46,15 @@ def validate_pipeline(
     templates: Mapping[str, TemplateView],
     frameworks: Mapping[str, Framework],
     capacity: CapacityView | None = None,
+    backend: str | None = None,
+    interpreters: Collection[str] | None = None,
 ) -> list[Problem]:
-    """Everything wrong with a pipeline, in document order (at most 1000); empty when it may be published.
+    """Everything wrong with a pipeline, in document order (at most 1000), then warnings (at most 100). It may be
+    published when there are no errors.
 
     `templates` maps a name, or the whole `name@version` a task wrote, to a published version. Without `capacity`
-    nothing is said about size. Runs in linear time: 10,000 tasks in about a second.
+    nothing is said about size, without `backend` nothing about what it lacks, without `interpreters` (the names an
+    administrator has allowed) nothing about them. Runs in linear time: 10,000 tasks in about a second.
     """
     tasks = doc.spec.tasks
     edges = sum(len(task.depends_on) for task in tasks)
@@ -58,15 +64,17 @@ def validate_pipeline(
     if edges > MAX_EDGES:
         return [Problem(code="too_many_edges", message=f"{edges} dependencies; the most is {MAX_EDGES}",
                         field="spec.tasks", resolution="split the pipeline")]
-    return _Validation(doc, templates, frameworks, capacity).run()
+    return _Validation(doc, templates, frameworks, capacity, backend, interpreters).run()
 
 
 class _Validation:
     def __init__(
         self, doc: PipelineDoc, templates: Mapping[str, TemplateView], frameworks: Mapping[str, Framework],
-        capacity: CapacityView | None,
+        capacity: CapacityView | None, backend: str | None, interpreters: Collection[str] | None,
     ) -> None:
         self.doc, self.templates, self.frameworks, self.capacity = doc, templates, frameworks, capacity
+        self.backend, self.interpreters = backend, interpreters
+        self.warnings: list[Problem] = []
         self.tasks: dict[str, TaskDoc] = {}
         for task in doc.spec.tasks:
             self.tasks.setdefault(task.name, task)
@@ -87,7 +95,7 @@ class _Validation:
             if len(problems) >= MAX_PROBLEMS:
                 break
             problems.extend(self._task(task, f"spec.tasks[{i}]"))
-        return problems[:MAX_PROBLEMS]
+        return problems[:MAX_PROBLEMS] + self.warnings[:_MAX_WARNINGS]
 
     def _near(self, word: str, known: Iterable[str]) -> str | None:
         """The nearest name, for the first few problems only."""
@@ -147,6 +155,7 @@ class _Validation:
             return []
         _, problems = parse_model(JobBody, given, field=where, node=node, templated=True)
         problems.extend(check_body(given, field=where, node=node, whole=False))
+        problems.extend(self._fit(given, where, node))
         problems.extend(check(given, self.vocabulary, field=where, node=node))
         return problems
 
@@ -169,9 +178,12 @@ class _Validation:
                 problems.extend(found)
                 framework, resources = view.spec.framework, view.spec.resources
                 body = _with_args(view.spec.job, values)
+                found = errors_in(self._fit(body, where, node))
+                problems.extend(p.model_copy(update={"field": f"{where}.template"}) for p in found)
         elif task.job is not None:
             problems.extend(check_job_body(task.job, field=f"{where}.job", node=node))
             problems.extend(check(task.job, self.vocabulary, field=f"{where}.job", node=node))
+            problems.extend(self._fit(task.job, f"{where}.job", node))
             body = task.job
             framework = body.get("framework") if isinstance(body.get("framework"), str) else None
             if "framework" not in body:
@@ -184,6 +196,7 @@ class _Validation:
         overrides = {"resources": task.resources, "env": task.env, "distributed": task.distributed,
                      "environment": task.environment}
         problems.extend(self._overrides(overrides, where, node))
+        problems.extend(self._interpreter(task, body, where, node))
         if task.retry is not None:
             problems.extend(check_retry(task.retry.to_dict(), f"{where}.retry", node))
         conditions, found = check_conditions(task.when, self.vocabulary, field=f"{where}.when", node=node)
@@ -196,6 +209,24 @@ class _Validation:
         if framework is not None and not has_template(framework):
             problems.extend(self._shape(task, framework, body, resources, where, node))
         return problems
+
+    def _fit(self, body: Mapping[str, Any], where: str, node: str | None) -> list[Problem]:
+        """What the project's backend lacks: its errors; the warnings are kept for the end."""
+        found = check_backend(self.backend, body, field=where, node=node)
+        errors = errors_in(found)
+        self.warnings.extend(problem for problem in found if problem not in errors)
+        return errors
+
+    def _interpreter(self, task: TaskDoc, body: Mapping[str, Any], where: str, node: str) -> list[Problem]:
+        """The name of an interpreter that nobody has allowed; one that holds expressions is judged once rendered."""
+        inner = f"{where}.job.environment.interpreter" if task.job is not None else f"{where}.template"
+        field, given = (f"{where}.environment.interpreter", task.environment) if task.environment else (
+            inner, body.get("environment"))
+        name = given.get("interpreter") if isinstance(given, Mapping) else None
+        if self.interpreters is None or not isinstance(name, str) or has_template(name):
+            return []
+        problem = check_interpreter(name, self.interpreters, field, node)
+        return [] if problem is None else [problem]
 
     def _unknown_template(self, reference: str, where: str, node: str) -> Problem:
         name, _, version = reference.partition("@")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import BeforeValidator, Field, PlainSerializer
@@ -291,7 +291,7 @@ def check_file_name(name: str) -> bool:
     return bool(NAME.match(name.lower().replace("_", "-").strip("-") or "-")) and "/" not in name and ".." not in name
 
 
-def check_interpreter(name: str, allowed: Mapping[str, Any], field: str, node: str | None = None) -> Problem | None:
+def check_interpreter(name: str, allowed: Collection[str], field: str, node: str | None = None) -> Problem | None:
     """A named interpreter must be one an administrator has allowed."""
     if name in allowed:
         return None

@@ -27,7 +27,7 @@ class PositionDoc(Doc):
 class ScheduleDoc(Doc):
     """When the pipeline runs by itself. Whether `cron` and `timezone` are real is checked where the clock is."""
 
-    cron: str = Field(min_length=1, max_length=200)
+    cron: str = Field(min_length=1, max_length=100)
     timezone: str = Field(default="UTC", min_length=1, max_length=64)
     catchup: Literal["none", "latest", "all"] = "none"
     max_active_runs: int = Field(default=1, ge=1, le=1000)

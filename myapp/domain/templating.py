@@ -22,7 +22,10 @@ MAX_RENDERED = 1024 * 1024          # characters of one rendered string
 MAX_EXPRESSION = 300
 MAX_DEPTH = 100
 _MAX_PROBLEMS_PER_TEXT = 20
-_PATH = re.compile(r"\A[A-Za-z][A-Za-z0-9_]*(?:\.[A-Za-z0-9][A-Za-z0-9_-]*)*\Z")
+_PATH = re.compile(
+    r"\A(?:tasks\.[a-z][a-z0-9_-]*\.outputs\.[A-Za-z0-9_][A-Za-z0-9_.-]*"
+    r"|[A-Za-z][A-Za-z0-9_]*(?:\.[A-Za-z0-9][A-Za-z0-9_-]*)*)\Z"
+)
 _REMEDY = "write {{ params.NAME }} or another known name; write {{{{ for a literal {{"
 
 Context = Mapping[str, Any]
@@ -59,8 +62,8 @@ class Bad:
 class Vocabulary:
     """What may be referred to: root -> its names, or None for a root that is itself a value.
 
-    `tasks` allows `tasks.<key>.phase` and `tasks.<key>.outputs.<name>`; which task and output exist is the graph's
-    matter. A root that is absent may not be used at all.
+    `tasks` allows `tasks.<key>.phase` and `tasks.<key>.outputs.<name>` (a name may hold dots); which task and output
+    exist is the graph's matter. A root that is absent may not be used at all.
     """
 
     names: Mapping[str, frozenset[str] | None]
@@ -169,13 +172,21 @@ def scan(text: str) -> list[str | Ref | Bad]:
             break
         inner = text[start + len(OPEN) : end].strip()
         if len(inner) <= MAX_EXPRESSION and _PATH.match(inner):
-            parts.append(Ref(tuple(inner.split("."))))
+            parts.append(Ref(_path(inner)))
         else:
             parts.append(Bad(inner, f"{shown('{{ ' + inner[:60] + ' }}')} is not a reference"))
         at = end + len(CLOSE)
     if joined := "".join(literal):
         parts.append(joined)
     return parts
+
+
+def _path(text: str) -> tuple[str, ...]:
+    """The parts of a reference. The name of an output may hold dots: it is all that follows `outputs.`."""
+    parts = text.split(".")
+    if parts[0] == "tasks" and len(parts) > 4 and parts[2] == "outputs":
+        parts[3:] = [".".join(parts[3:])]
+    return tuple(parts)
 
 
 def has_template(value: Any) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, select, union_all, update
 
-from myapp.domain.runs.phases import ATTEMPT_TERMINAL
+from myapp.domain.runs.phases import ATTEMPT_TERMINAL, AttemptPhase
 from myapp.persistence.run_store import ATTEMPT, OUTBOX, PROJECT, RUN, TASK
 
 _DUE_ATTEMPTS = (
@@ -113,3 +113,14 @@ def live_attempts_after(connection: Connection, after_guard: int, limit: int) ->
         .limit(limit)
     )
     return {guard: attempt_id for guard, attempt_id in rows}
+
+
+def still_open(connection: Connection, attempt_ids: Iterable[int]) -> set[int]:
+    """Those of the given attempts whose end nobody has noted yet."""
+    wanted = sorted(attempt_ids)
+    found: set[int] = set()
+    phases = [str(p) for p in (AttemptPhase.PLANNED, AttemptPhase.ARMED, AttemptPhase.RELEASED)]
+    for start in range(0, len(wanted), 500):
+        query = select(ATTEMPT.c.id).where(ATTEMPT.c.id.in_(wanted[start : start + 500]), ATTEMPT.c.phase.in_(phases))
+        found.update(connection.execute(query).scalars())
+    return found

@@ -24,7 +24,7 @@ class Context:
     """`templates` and `slugs` cache what can never change: pinned template versions, and the slugs of projects.
 
     `runtime_files`: framework -> the files laid beside its inline scripts (name -> text), so that they can import the
-    runtime library.
+    runtime library. `interpreters`: the names that an administrator has allowed.
     """
 
     database: Database
@@ -36,6 +36,7 @@ class Context:
     templates: dict[tuple[str, str], JobTemplateSpec] = field(default_factory=dict)
     slugs: dict[int, str] = field(default_factory=dict)
     runtime_files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    interpreters: frozenset[str] = frozenset()
 
     def workspace_of(self, project: str) -> str:
         """The project's folder for its people's files."""

@@ -52,14 +52,18 @@ def check_schedule(cron: str, timezone: str, *, field: str = "spec.schedule") ->
     return problems
 
 
-def next_times(cron: str, timezone: str, after: float, count: int) -> list[float]:
-    """The next `count` due moments strictly after `after`, unix seconds, ascending. Fewer when there are no more."""
+def next_times(cron: str, timezone: str, after: float, count: int, *, until: float | None = None) -> list[float]:
+    """The next `count` due moments strictly after `after` and not after `until`, unix seconds, ascending. Fewer when
+    there are no more.
+    """
     zone = ZoneInfo(timezone)
     every_hour = cron.split()[1].startswith("*")
     local = datetime.fromtimestamp(after, UTC).astimezone(zone).replace(tzinfo=None)
     walk = croniter(cron, local - _AROUND - timedelta(seconds=1), max_years_between_matches=8)
     found: set[float] = set()
-    last: datetime | None = None  # the wall time at which enough had been found
+    last: datetime | None = None  # the wall time at which enough had been found, or that is late enough
+    if until is not None:
+        last = datetime.fromtimestamp(until, UTC).astimezone(zone).replace(tzinfo=None)
     while True:
         try:
             wall: datetime = walk.get_next(datetime)
@@ -68,9 +72,9 @@ def next_times(cron: str, timezone: str, after: float, count: int) -> list[float
         if last is not None and wall > last + _AROUND:
             break
         found.update(m for m in _moments(wall, zone, every_hour) if m > after)
-        if last is None and len(found) >= count:
+        if len(found) >= count and (last is None or wall < last):
             last = wall
-    return sorted(found)[:count]
+    return sorted(m for m in found if until is None or m <= until)[:count]
 
 
 def _moments(wall: datetime, zone: ZoneInfo, every_hour: bool) -> list[float]:

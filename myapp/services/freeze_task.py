@@ -10,10 +10,12 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, Row, select
 
+from myapp.domain.backendfit import check_backend
 from myapp.domain.capacity import check_fit
 from myapp.domain.conditions import Condition
-from myapp.domain.errors import CubeError, Invalid, invalid_document
+from myapp.domain.errors import CubeError, Invalid, errors_in, invalid_document
 from myapp.domain.frameworks.topology import check_job, plan
+from myapp.domain.jobspec import check_interpreter
 from myapp.domain.pipelinegraph import GraphTask
 from myapp.domain.taskspec import render_task
 from myapp.domain.template import JobTemplateSpec
@@ -66,12 +68,21 @@ class FrozenTask:
             raise Invalid(
                 f"there is no framework '{spec.framework}'", resolution="Synchronise the catalogue, or edit the task."
             )
-        planned, problems = plan(framework, spec, field=f"tasks.{node.key}", node=node.key)
-        problems = problems or check_job(framework, spec, field=f"tasks.{node.key}", node=node.key)
+        field = f"tasks.{node.key}"
+        job = rendered.document()
+        problems = errors_in(check_backend(self.backend, job, field=field, node=node.key))
+        if (name := spec.environment.interpreter if spec.environment else None) is not None:
+            where = f"{field}.environment.interpreter"
+            problem = check_interpreter(name, self.services.interpreters, where, node.key)
+            problems.extend([problem] if problem is not None else [])
+        if problems:
+            raise invalid_document(f"task {node.key} cannot run", problems)
+        planned, problems = plan(framework, spec, field=field, node=node.key)
+        problems = problems or check_job(framework, spec, field=field, node=node.key)
         if planned is None or problems:
             raise invalid_document(f"task {node.key} cannot run", problems)
         document = {
-            "job": rendered.document(),
+            "job": job,
             "inputs": list(self.inputs),
             "retry": {"limit": spec.retry.limit, "backoff": spec.retry.backoff, "max_backoff": spec.retry.max_backoff},
             "timeout": spec.timeout,
@@ -79,7 +90,7 @@ class FrozenTask:
         }
         ranks = [rank.resources for rank in planned.ranks]
         there = capacity_view(self.connection, self.backend) if self.open else None
-        problems = check_fit(ranks, there, field=f"tasks.{node.key}.resources", node=node.key) if there else []
+        problems = check_fit(ranks, there, field=f"{field}.resources", node=node.key) if there else []
         if problems:
             raise invalid_document(f"task {node.key} can never start", problems)
         return FrozenSpec(

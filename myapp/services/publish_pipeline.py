@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from myapp.domain.errors import Conflict, NotFound, invalid_document
+from sqlalchemy import RowMapping
+
+from myapp.domain.errors import Conflict, NotFound, Problem, errors_in, invalid_document
 from myapp.domain.permissions import Actor, Permission
 from myapp.domain.pipeline import PipelineDoc, parse_pipeline
 from myapp.domain.pipelinegraph import PipelineGraph
@@ -23,12 +25,19 @@ from myapp.services.validate_pipeline import check_pipeline
 
 @dataclass(frozen=True)
 class Published:
-    """`version` is the current version's number; `created` is True when this call made it."""
+    """`version` is the current version's number; `created` is True when this call made it.
+
+    `changes`: what else this call changed of a pipeline that was there before: `schedule added`, `schedule changed`,
+    `schedule removed`, `title changed`, `description changed`, or `document changed` (nothing that has an effect).
+    `warnings` forbid nothing.
+    """
 
     id: int
     version: int
     created: bool
     lock_version: int
+    changes: tuple[str, ...] = ()
+    warnings: tuple[Problem, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -58,11 +67,12 @@ def publish_pipeline(
     with ctx.database.read() as connection:
         project = require_project(connection, actor, doc.metadata.project or PUBLIC, Permission.PIPELINE_WRITE)
         problems, views = check_pipeline(ctx, connection, TenantScope.of(actor), doc, str(project["backend"]))
-    if problems:
-        raise invalid_document("the pipeline is wrong", problems)
+    if errors := errors_in(problems):
+        raise invalid_document("the pipeline is wrong", errors)
     graph = PipelineGraph.of(doc, views)
     request = _Request(actor, int(project["id"]), doc, dict(document), graph.to_json(), graph.sha256(), if_match)
-    return write(ctx.database, lambda unit: _publish(unit, request))
+    published = write(ctx.database, lambda unit: _publish(unit, request))
+    return replace(published, warnings=tuple(problems))
 
 
 def _publish(unit: UnitOfWork, request: _Request) -> Published:
@@ -120,6 +130,7 @@ def _publish(unit: UnitOfWork, request: _Request) -> Published:
     changes |= {"draft": None if shown == request.document else request.document, **texts}
     if row is not None and not scheduled and all(row[key] == value for key, value in changes.items()):
         return Published(pipeline_id, number, False, lock_version)
+    said = _said(row, scheduled, texts, created) if row is not None else ()
     lock_version = lock_version + 1 if row is not None else 1
     pipelines.update_pipeline(
         unit.connection, scope, pipeline_id, lock_version=lock_version, updated_at=unit.now, **changes
@@ -132,11 +143,21 @@ def _publish(unit: UnitOfWork, request: _Request) -> Published:
         project_id=project_id,
         detail={"name": name, "version": number, "created": created},
     )
-    return Published(pipeline_id, number, created, lock_version)
+    return Published(pipeline_id, number, created, lock_version, said)
 
 
-def _schedule(unit: UnitOfWork, scope: TenantScope, request: _Request, pipeline_id: int) -> bool:
+def _said(row: RowMapping, scheduled: str, texts: Mapping[str, str], created: bool) -> tuple[str, ...]:
+    """What `Published.changes` says of a pipeline that was there before."""
+    said = [f"schedule {scheduled}"] if scheduled else []
+    said.extend(f"{name} changed" for name, value in texts.items() if row[name] != value)
+    return tuple(said) or (() if created else ("document changed",))
+
+
+def _schedule(unit: UnitOfWork, scope: TenantScope, request: _Request, pipeline_id: int) -> str:
+    """What was done: `added`, `changed`, `removed`, or nothing."""
     wanted = request.doc.spec.schedule
     if wanted is None:
-        return pipelines.delete_schedule(unit.connection, scope, pipeline_id)
-    return store_schedule(unit, scope, request.actor, pipeline_id, request.project_id, wanted)
+        return "removed" if pipelines.delete_schedule(unit.connection, scope, pipeline_id) else ""
+    before = pipelines.get_schedule(unit.connection, scope, pipeline_id)
+    changed = store_schedule(unit, scope, request.actor, pipeline_id, request.project_id, wanted)
+    return ("added" if before is None else "changed") if changed else ""

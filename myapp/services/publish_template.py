@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from myapp.domain.errors import Conflict, invalid_document
+from myapp.domain.errors import Conflict, errors_in, invalid_document
 from myapp.domain.permissions import Actor, Permission
 from myapp.domain.template import JobTemplateDoc, parse_template
 from myapp.persistence.repositories import templates
@@ -61,7 +61,7 @@ def publish_template(
     """
     doc, problems = parse_template(document)
     if doc is not None:
-        problems = check_template(ctx, doc)
+        problems = errors_in(check_template(ctx, doc))
     if doc is None or problems:
         raise invalid_document("the job template is wrong", problems)
     with ctx.database.read() as connection:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, insert, select
 
 from myapp.domain.documents import API_VERSION
-from myapp.domain.errors import NotFound, Problem, invalid_document
+from myapp.domain.errors import NotFound, Problem, errors_in, invalid_document
 from myapp.domain.graph import validate_pipeline
 from myapp.domain.jobspec import AIJob, parse_aijob
 from myapp.domain.naming import slugify
@@ -46,9 +47,9 @@ def submit_job(
         actor.require(Permission.JOB_SUBMIT, row.id, what=f"project {slug}")
         graph, problems = job_graph(ctx, job, document, connection, row.backend)
     if graph is None:
-        raise invalid_document("the job is wrong", problems)
+        raise invalid_document("the job is wrong", errors_in(problems))
     version_id = _version(ctx, row.id, graph, document, actor)
-    return submit(
+    submitted = submit(
         ctx,
         RunRequest(
             project_id=row.id,
@@ -65,12 +66,13 @@ def submit_job(
             idempotency_key=idempotency_key,
         ),
     )
+    return replace(submitted, warnings=tuple(problems))
 
 
 def job_graph(
     ctx: Context, job: AIJob, document: Mapping[str, Any], connection: Connection, backend: str
 ) -> tuple[PipelineGraph | None, list[Problem]]:
-    """The one-task graph of a job, or everything wrong with it, named by the job's own fields."""
+    """The one-task graph of a job, None when anything is wrong with it; problems are named by the job's own fields."""
     key = task_key(job.metadata.name)
     wrapped = {
         "apiVersion": API_VERSION,
@@ -81,11 +83,17 @@ def job_graph(
     doc, problems = parse_pipeline(wrapped)
     if doc is not None:
         problems = validate_pipeline(
-            doc, templates={}, frameworks=ctx.frameworks, capacity=capacity_view(connection, backend)
+            doc,
+            templates={},
+            frameworks=ctx.frameworks,
+            capacity=capacity_view(connection, backend),
+            backend=backend,
+            interpreters=ctx.interpreters,
         )
-    if doc is None or problems:
-        return None, [_unwrap(p) for p in problems]
-    return PipelineGraph.of(doc, {}), []
+    problems = [_unwrap(p) for p in problems]
+    if doc is None or errors_in(problems):
+        return None, problems
+    return PipelineGraph.of(doc, {}), problems
 
 
 def task_key(name: str) -> str:

@@ -11,7 +11,7 @@ import orjson
 from sqlalchemy import insert, select
 from sqlalchemy.exc import IntegrityError
 
-from myapp.domain.errors import Conflict, Invalid, NotFound, invalid_document
+from myapp.domain.errors import Conflict, Invalid, NotFound, Problem, invalid_document
 from myapp.domain.naming import check_name
 from myapp.domain.params import resolve_params
 from myapp.domain.permissions import Actor, Permission
@@ -29,10 +29,11 @@ MAX_KEY = 128
 
 @dataclass(frozen=True)
 class Submitted:
-    """`created` is False when the idempotency key named a run that exists already."""
+    """`created` is False when the idempotency key named a run that exists already. `warnings` forbid nothing."""
 
     run_id: int
     created: bool
+    warnings: tuple[Problem, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from typing import Any
 from sqlalchemy import RowMapping
 
 from myapp.domain.pipelinegraph import GraphTask
-from myapp.domain.runs.phases import ATTEMPT_TERMINAL, TaskPhase
+from myapp.domain.ports import ObservedState
+from myapp.domain.runs.phases import AttemptPhase, TaskPhase
 from myapp.domain.scheduling.resources import Request, waiting_reason
 from myapp.utils.clock import iso
 
@@ -42,10 +43,25 @@ class Waiting:
                 ahead = self.ahead if row["id"] == self.first_queued else None
                 return waiting_reason(request, self.free, self.capacity, ahead)
             case TaskPhase.ADMITTED | TaskPhase.ACTIVE:
-                last = attempts[-1] if attempts else None
-                if last is not None and last["phase"] not in ATTEMPT_TERMINAL and last["observed"] != "running":
-                    return last["message"] or "is being started"
+                return _starting(attempts[-1]) if attempts else None
         return None
+
+
+def _starting(attempt: RowMapping) -> str | None:
+    """Why a task that holds resources does not compute now; None when it does, as far as is known.
+
+    A job that was released runs, unless it was seen to do something else: observations come later.
+    """
+    match attempt["phase"], attempt["observed"]:
+        case (AttemptPhase.PLANNED | AttemptPhase.ARMED), _:
+            return attempt["message"] or "is being started"
+        case AttemptPhase.RELEASED, ObservedState.PENDING:
+            return attempt["message"] or None
+        case AttemptPhase.RELEASED, ObservedState.ENDING:
+            return "is being stopped"
+        case AttemptPhase.FINALIZING, _:
+            return "has ended; its results are being stored"
+    return None
 
 
 def task_view(

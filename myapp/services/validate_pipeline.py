@@ -10,11 +10,12 @@ from sqlalchemy import Connection
 from myapp.domain.documents import kind_of
 from myapp.domain.errors import Problem
 from myapp.domain.graph import validate_pipeline
-from myapp.domain.jobspec import parse_aijob
+from myapp.domain.jobspec import check_interpreter, parse_aijob
 from myapp.domain.naming import did_you_mean, shown
 from myapp.domain.permissions import Actor, Permission
 from myapp.domain.pipeline import PipelineDoc, parse_pipeline
 from myapp.domain.template import JobTemplateDoc, TemplateView, parse_template
+from myapp.domain.templating import has_template
 from myapp.persistence.scope import TenantScope
 from myapp.services.capacity import capacity_view
 from myapp.services.context import Context
@@ -28,7 +29,10 @@ MAX_TITLE, MAX_DESCRIPTION = 200, 2000
 
 
 def validate_document(ctx: Context, actor: Actor, document: Any) -> list[Problem]:
-    """All problems of a Pipeline, AIJob or JobTemplate; none when it would be accepted. NotFound for its project."""
+    """All problems of a Pipeline, AIJob or JobTemplate; it would be accepted when none is an error.
+
+    Raises NotFound for its project.
+    """
     kind, problems = kind_of(document)
     if kind is None:
         return problems
@@ -60,13 +64,20 @@ def check_pipeline(
     if doc.spec.schedule is not None:
         problems.extend(check_schedule(doc.spec.schedule.cron, doc.spec.schedule.timezone))
     problems.extend(
-        validate_pipeline(doc, templates=views, frameworks=ctx.frameworks, capacity=capacity_view(connection, backend))
+        validate_pipeline(
+            doc,
+            templates=views,
+            frameworks=ctx.frameworks,
+            capacity=capacity_view(connection, backend),
+            backend=backend,
+            interpreters=ctx.interpreters,
+        )
     )
     return problems, views
 
 
 def check_template(ctx: Context, doc: JobTemplateDoc) -> list[Problem]:
-    """What needs the catalogue's frameworks."""
+    """What needs the catalogue's frameworks and the interpreters that are allowed."""
     problems = check_texts(doc.metadata.title, doc.metadata.description)
     if doc.spec.framework not in ctx.frameworks:
         problems.append(
@@ -77,6 +88,11 @@ def check_template(ctx: Context, doc: JobTemplateDoc) -> list[Problem]:
                 resolution=did_you_mean(doc.spec.framework, ctx.frameworks),
             )
         )
+    environment = doc.spec.job.get("environment")
+    interpreter = environment.get("interpreter") if isinstance(environment, Mapping) else None
+    if isinstance(interpreter, str) and not has_template(interpreter):
+        problem = check_interpreter(interpreter, ctx.interpreters, "spec.job.environment.interpreter")
+        problems.extend([problem] if problem is not None else [])
     script = doc.spec.job.get("scriptFile")
     if isinstance(script, str) and script not in doc.spec.files:
         problems.append(

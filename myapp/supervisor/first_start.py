@@ -8,6 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
+import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -121,9 +123,21 @@ def _sample_once(settings: Settings, platform: Platform) -> list[str]:
         submitted = submit_run(
             platform.context, PLATFORM, pipeline_id=published[SAMPLE], idempotency_key=f"{SAMPLE}-{SAMPLE_KEY}"
         )
-        notes.append(f"the sample pipeline {SAMPLE} is running; follow it: cube describe run {submitted.run_id}")
+        if submitted.created:
+            command = f"{shown_command()} describe run {submitted.run_id}"
+            notes.append(f"the sample pipeline {SAMPLE} is running; follow it: {command}")
     memory.put("sample", _database_mark(settings))
     return notes
+
+
+def shown_command() -> str:
+    """How this `cube` is called from here: by its name where that finds it, else by its path."""
+    script = Path(sys.executable).with_name("cube")
+    found = shutil.which("cube")
+    if (found is not None and Path(found).resolve() == script.resolve()) or not script.exists():
+        return "cube"
+    here = Path.cwd()
+    return str(script.relative_to(here)) if script.is_relative_to(here) else str(script)
 
 
 class _Memory:

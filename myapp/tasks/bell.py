@@ -12,6 +12,7 @@ from celery import Celery
 from myapp.persistence.unit_of_work import Topic
 
 log = structlog.get_logger(__name__)
+ANSWER_S = 2.0  # a Redis that is frozen costs whoever rings that long, and no more
 SILENT_S = 1.0  # after a failure nothing is tried for this long: nobody waits for a Redis that is away
 
 
@@ -22,7 +23,7 @@ def channel(run_id: int) -> str:
 class RedisBell:
     def __init__(self, app: Celery, redis_url: str) -> None:
         self._app = app
-        self._redis = redis.Redis.from_url(redis_url, socket_timeout=2, socket_connect_timeout=1)
+        self._redis = redis.Redis.from_url(redis_url, socket_timeout=ANSWER_S, socket_connect_timeout=1)
         self._silent_until = 0.0
 
     def ring(self, topic: Topic, key: str) -> None:

@@ -22,8 +22,11 @@ def broker_url(redis_url: str) -> str:
     return redis_url.replace("unix://", "redis+socket://", 1) if redis_url.startswith("unix://") else redis_url
 
 
-def make_app(redis_url: str) -> Celery:
-    """An application that can ring. Nothing here waits for an answer."""
+def make_app(redis_url: str, *, answer_s: float = 10.0) -> Celery:
+    """An application that can ring. Nothing here waits for the end of a task.
+
+    `answer_s`: how long a Redis that holds the connection may take to answer, before the call fails.
+    """
     app = Celery("cube", set_as_current=False)
     app.conf.update(
         broker_url=broker_url(redis_url),
@@ -47,7 +50,7 @@ def make_app(redis_url: str) -> Celery:
         broker_transport_options={
             "unacked_restore_throttle": 1,
             "visibility_timeout": 120,
-            "socket_timeout": 10,
+            "socket_timeout": answer_s,
             "socket_connect_timeout": 2,
             "max_retries": 0,
         },

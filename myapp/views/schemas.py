@@ -57,6 +57,7 @@ class SubmittedReply(Reply):
 
     id: Id
     created: bool
+    warnings: list[ProblemReply] = Field([], description="Of an AIJob: what it holds without effect.")
 
 
 class RunSubmission(Body):

@@ -42,4 +42,6 @@ def post_job(call: Call) -> Any:
     done = submit_job(
         call.context, call.actor, call.body.data, project=call.query.project, idempotency_key=idempotency_key()
     )
-    return Answer({"id": done.run_id, "created": done.created}, 202, {"Location": f"/api/v1/run/{done.run_id}"})
+    warnings = [problem.model_dump() for problem in call.body.located(list(done.warnings))]
+    data = {"id": done.run_id, "created": done.created, "warnings": warnings}
+    return Answer(data, 202, {"Location": f"/api/v1/run/{done.run_id}"})

@@ -65,6 +65,8 @@ class PublishedReply(Reply):
     id: Id
     version: int
     created: bool
+    changes: list[str] = Field(description="What else was changed, such as `schedule changed`.")
+    warnings: list[ProblemReply] = Field(description="What the document holds without effect.")
 
 
 class Verdict(Reply):
@@ -108,7 +110,7 @@ def post_pipeline(call: Call) -> Any:
 
     The body is the document itself. Sending it again changes nothing.
     """
-    return _published(_publish(call, if_match()), 201)
+    return _published(call, _publish(call, if_match()), 201)
 
 
 @route(
@@ -177,7 +179,7 @@ def put_pipeline(call: Call, pipeline_id: int) -> Any:
             code="other_pipeline",
             resolution="A pipeline keeps its project and name; POST /api/v1/pipeline/ makes another one.",
         )
-    return _published(_publish(call, expected), 200)
+    return _published(call, _publish(call, expected), 200)
 
 
 @route(
@@ -233,6 +235,13 @@ def _publish(call: Call, expected: int | None) -> Published:
         raise as_precondition(error) from None
 
 
-def _published(done: Published, status: int) -> Answer:
+def _published(call: Call, done: Published, status: int) -> Answer:
     headers = {"ETag": etag(done.lock_version), "Location": f"/api/v1/pipeline/{done.id}"}
-    return Answer({"id": done.id, "version": done.version, "created": done.created}, status, headers)
+    data = {
+        "id": done.id,
+        "version": done.version,
+        "created": done.created,
+        "changes": list(done.changes),
+        "warnings": [problem.model_dump() for problem in call.body.located(list(done.warnings))],
+    }
+    return Answer(data, status, headers)

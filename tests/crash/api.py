@@ -127,9 +127,9 @@ class Api:
 
 def stuck(run: dict[str, Any]) -> str:
     """What of a run has not ended, in short."""
-    rows = [
-        f"{t['key']} {t['phase']} ({t['waiting'] or t['reason']}) {[(a['no'], a['phase'], a['message']) for a in t['attempts']]}"
-        for t in run["tasks"]
-        if t["phase"] not in (*ENDED, "skipped")
-    ]
+    rows = []
+    for t in run["tasks"]:
+        if t["phase"] not in (*ENDED, "skipped"):
+            attempts = [(a["no"], a["phase"], a["message"]) for a in t["attempts"]]
+            rows.append(f"{t['key']} {t['phase']} ({t['waiting'] or t['reason']}) {attempts}")
     return f"{run['phase']}, {len(rows)} open tasks: " + "; ".join(rows[:8])

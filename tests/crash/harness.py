@@ -89,7 +89,8 @@ def task(name: str, *upstream: str, seconds: float = 0.05, command: str = "", **
 
 
 def pipeline(name: str, tasks: list[dict[str, Any]], **spec: Any) -> dict[str, Any]:
-    return {**HEAD, "kind": "Pipeline", "metadata": {"name": name, "project": "public"}, "spec": {"tasks": tasks, **spec}}
+    metadata = {"name": name, "project": "public"}
+    return {**HEAD, "kind": "Pipeline", "metadata": metadata, "spec": {"tasks": tasks, **spec}}
 
 
 def mixed(size: int, dice: random.Random) -> list[dict[str, Any]]:
@@ -100,11 +101,11 @@ def mixed(size: int, dice: random.Random) -> list[dict[str, Any]]:
         first, tip = len(tasks), tasks[-1]["name"]
         length = min(left, dice.randint(3, 12))
         names = [f"t{first + i}" for i in range(length)]
-        wide = dice.random() < 0.6 and length > 2
+        wide = dice.random() < 0.7 and length > 2
         for i, name in enumerate(names):
             joins = wide and i == length - 1
             upstream = names[:-1] if joins else [tip] if wide or i == 0 else [names[i - 1]]
-            tasks.append(task(name, *upstream, seconds=dice.uniform(0.05, 0.3)))
+            tasks.append(task(name, *upstream, seconds=dice.uniform(0.05, 0.3 if wide else 0.1)))
     return tasks
 
 
@@ -293,8 +294,13 @@ class Parts(Home):
         self.api = Api(f"http://127.0.0.1:{self.port}", self.home)
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.settings = {
-            "CUBE_HOME": str(self.home), "CUBE_PORT": str(self.port), "CUBE_SAMPLE": "false", "CUBE_LOCAL_CPU": "2",
-            "CUBE_REDIS_URL": self.redis.url, "CUBE_DATABASE_URL": database_url, "HOME": str(folder),
+            "CUBE_HOME": str(self.home),
+            "CUBE_PORT": str(self.port),
+            "CUBE_SAMPLE": "false",
+            "CUBE_LOCAL_CPU": "2",
+            "CUBE_REDIS_URL": self.redis.url,
+            "CUBE_DATABASE_URL": database_url,
+            "HOME": str(folder),
         }
 
     @property
@@ -318,7 +324,11 @@ class Parts(Home):
         with open(self.folder / f"{name}.err", "ab") as errors:
             process = subprocess.Popen(
                 [sys.executable, "-m", "myapp.cli", name],
-                stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, env=self.env | settings, start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=errors,
+                stderr=errors,
+                env=self.env | settings,
+                start_new_session=True,
             )
         self.running[name] = process
         return process

@@ -18,29 +18,29 @@ def of_home(home: Path) -> dict[int, str]:
     it is. Neither this process nor those it descends from."""
     ours = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     found = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit() and int(entry) not in ours and _names(int(entry), str(home)):
-            what = _words(int(entry))
+    for pid in psutil.pids():
+        if pid not in ours and _names(pid, str(home)):
+            what = _words(pid)
             if what is not None:
-                found[int(entry)] = what
+                found[pid] = what
     return found
 
 
 def _names(pid: int, home: str) -> bool:
-    folder = f"/proc/{pid}"
+    folder = Path("/proc", str(pid))
     for name in ("cmdline", "environ"):
         try:
-            if home.encode() in Path(folder, name).read_bytes():
+            if home.encode() in (folder / name).read_bytes():
                 return True
         except OSError:
             continue
     try:
-        links = [f"{folder}/cwd", *(f"{folder}/fd/{fd}" for fd in os.listdir(f"{folder}/fd"))]
+        links = [folder / "cwd", *(folder / "fd").iterdir()]
     except OSError:
         return False
     for link in links:
         try:
-            if os.readlink(link).startswith(home):
+            if str(link.readlink()).startswith(home):
                 return True
         except OSError:
             continue

@@ -15,7 +15,7 @@ from tests.crash.harness import KINDS, Tree, all_succeeded, keys, mixed, pipelin
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(3600), pytest.mark.xdist_group("crash-heavy")]
 
 TASKS = 200
-KILLS = 8
+KILLS = 12
 
 
 def test_200_tasks_while_everything_is_killed_again_and_again(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def _kill_parts(cube: Tree, run_id: int, dice: random.Random) -> list[str]:
     left for the blow that ends everything at once."""
     killed: list[str] = []
     while len(killed) < KILLS:
-        time.sleep(dice.uniform(0.05, 0.8))
+        time.sleep(dice.uniform(0.05, 1.5))
         if sum(cube.witness.finished(run_id).values()) > TASKS * 3 // 4:
             break
         kind = dice.choice(KINDS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 import pytest
@@ -90,14 +89,16 @@ def test_one_dead_rank_ends_the_job_at_once(cube: Tree, what: str) -> None:
     """The other rank would wait for ever: it ends with its peer, and nothing of it is left."""
     script = 'echo "$CUBE_TASK" >> "ran.$CUBE_RUN_ID"; sleep 600'
     job = {
-        "framework": "python", "command": ["/bin/sh", "-c", script], "distributed": {"type": "rendezvous", "workers": 2},
+        "framework": "python",
+        "command": ["/bin/sh", "-c", script],
+        "distributed": {"type": "rendezvous", "workers": 2},
         "resources": {"cpu": 0.2, "memory": "64Mi"},
     }
     document = pipeline(f"pair-{what}", [{"name": f"pair-{what}", "job": job, "retry": {"limit": 0}}])
     run_id = cube.api.start(cube.api.publish(document), f"pair-{what}")
     until(lambda: sum(cube.witness.ran(run_id).values()) == 2)
     first, second = (shim for shim in processes.shims(cube.home) if shim.task == f"pair-{what}")
-    both = [psutil.Process(job) for shim in (first, second) if (job := shim.job()) is not None]
+    both = [psutil.Process(pid) for shim in (first, second) if (pid := shim.job()) is not None]
     assert len(both) == 2
     if what == "shim":
         first.kill()

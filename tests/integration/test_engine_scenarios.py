@@ -20,6 +20,7 @@ from myapp.domain.runs.retry import RetryPolicy
 from myapp.models import Metric
 from myapp.persistence.run_store import TASK
 from myapp.services.cancel_run import cancel_run
+from myapp.services.read_runs import describe_run
 from myapp.services.retry_run import retry_run
 from myapp.services.submit_run import submit_run
 from tests.integration.engine_harness import House, shell, tasks_of
@@ -172,11 +173,17 @@ def test_values_and_artifacts_are_passed_on(house: House) -> None:
             'echo \'{"name": "m", "value": 1, "step": 99999999999999999999}\' > $CUBE_OUTPUT_DIR/metrics.jsonl',
         ),
         ("not a number", 'echo \'{"name": "m", "value": NaN}\' > $CUBE_OUTPUT_DIR/metrics.jsonl'),
+        (
+            "a moment after the last",
+            'echo \'{"name": "m", "value": 1, "at": 1e300}\' > $CUBE_OUTPUT_DIR/metrics.jsonl',
+        ),
         ("text for a step", 'echo \'{"name": "m", "value": 1, "step": true}\' > $CUBE_OUTPUT_DIR/metrics.jsonl'),
     ],
 )
 def test_nothing_a_job_leaves_behind_keeps_its_task_from_ending(house: House, name: str, written: str) -> None:
-    assert house.end(house.submit(tasks_of(a=shell(written)))).phase == "succeeded"
+    run = house.end(house.submit(tasks_of(a=shell(written))))
+    assert run.phase == "succeeded"
+    json.dumps(describe_run(house.context, PLATFORM, run.id), allow_nan=False)
 
 
 # -- limits -----------------------------------------------------------------------------------------------------------

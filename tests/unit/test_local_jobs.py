@@ -178,6 +178,37 @@ def test_sandbox_hides_the_platform(tmp_path: Path) -> None:
         assert rest.split()[-1] == "0000000000000000"
 
 
+def test_a_job_cannot_reach_into_bubblewrap(tmp_path: Path) -> None:
+    """bubblewrap starts outside of the sandbox: with the job's LD_PRELOAD it would run the job's code there."""
+    if reason := sandbox.probe().reason:
+        pytest.skip(reason)
+    lab = local_lab(tmp_path, "bwrap")
+    try:
+        # makes the loader of every program that sees it say which program that is
+        key, handle = run(lab, "echo $LD_SHOW_AUXV; tr '\\0' ' ' </proc/1/environ", env={"LD_SHOW_AUXV": "seen"})
+        assert lab.end(key, handle).state is S.SUCCEEDED
+        text = log_of(lab, key, handle)
+    finally:
+        lab.close()
+    assert "seen" in text
+    programs = [line.split()[-1] for line in text.splitlines() if line.startswith("AT_EXECFN")]
+    assert programs, "the job's own programs load with it"
+    assert not [name for name in programs if name.endswith("bwrap")]
+
+
+def test_the_machine_s_settings_cannot_be_written(tmp_path: Path) -> None:
+    """Root needs no capability for /proc/sys: core_pattern alone would run a job's code outside of the sandbox."""
+    if reason := sandbox.probe().reason:
+        pytest.skip(reason)
+    lab = local_lab(tmp_path, "bwrap")
+    try:
+        key, handle = run(lab, "find /proc/sys /proc/fs /proc/scsi /proc/acpi -type f -writable 2>/dev/null; echo done")
+        assert lab.end(key, handle).state is S.SUCCEEDED
+        assert log_of(lab, key, handle) == "done\n"
+    finally:
+        lab.close()
+
+
 def test_capabilities_say_why_there_is_no_sandbox(plain: Lab) -> None:
     found = plain.backend.capabilities()
     assert found.sandbox == "none"

@@ -63,14 +63,32 @@ def prepare() -> None:
         pass
 
 
-def spawn_sandbox(argv: list[str], env: dict[str, str], output: int) -> int:
+def sealed(argv: list[str], env: dict[str, str]) -> tuple[list[str], int]:
+    """bubblewrap's command line with the job's variables in a file that only bubblewrap reads, and that file.
+
+    bubblewrap itself runs outside of the sandbox: given the variables as its own, it would load what LD_PRELOAD names.
+    The caller closes the file once the process has been started.
+    """
+    fd = os.memfd_create("variables", 0)        # inherited; bubblewrap closes it
+    try:
+        data = b"".join(b"--setenv\0%s\0%s\0" % (os.fsencode(k), os.fsencode(v)) for k, v in env.items())
+        while data:
+            data = data[os.write(fd, data):]
+        os.lseek(fd, 0, os.SEEK_SET)
+    except BaseException:
+        os.close(fd)
+        raise
+    return [argv[0], "--args", str(fd), *argv[1:]], fd
+
+
+def spawn_sandbox(argv: list[str], output: int) -> int:
     """Start bubblewrap, which dies with its parent and changes folder by itself. Raises SpawnError.
 
     Without a copy of this process to make, it costs half.
     """
     actions = [(os.POSIX_SPAWN_DUP2, output, 1), (os.POSIX_SPAWN_DUP2, output, 2)]
     try:
-        return os.posix_spawn(argv[0], argv, env, file_actions=actions, setpgroup=0, setsigmask=())
+        return os.posix_spawn(argv[0], argv, {}, file_actions=actions, setpgroup=0, setsigmask=())
     except OSError as error:
         raise SpawnError(error.errno or errno.EINVAL) from None
 

@@ -151,10 +151,14 @@ class Shim:
         source, sink = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(source, False)
         fallback = limit and not self.limited
+        variables = -1
         try:
+            if sandboxed:
+                argv, variables = process.sealed(argv, env)
+                env = {}
             data, cpus = (int(self.rank["data_limit"]), self.rank["cpus"]) if fallback else (0, None)
             if sandboxed and not data and not cpus:
-                pid = process.spawn_sandbox(argv, env, sink)
+                pid = process.spawn_sandbox(argv, sink)
             else:
                 pid = process.spawn(argv, env, cwd, sink, data, cpus)
         except process.SpawnError:
@@ -162,6 +166,8 @@ class Shim:
             raise
         finally:
             os.close(sink)
+            if variables >= 0:
+                os.close(variables)
         try:
             status = self._attend(pid, source, sandboxed)
         finally:

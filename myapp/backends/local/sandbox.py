@@ -14,11 +14,15 @@ from dataclasses import dataclass
 PRIVATE = (
     ".ssh", ".kube", ".aws", ".azure", ".config", ".docker", ".gnupg", ".netrc", ".pypirc", ".git-credentials",
     ".pgpass", ".my.cnf", ".bash_history", ".python_history", ".vault-token", ".huggingface", ".terraform.d",
+    ".npmrc", ".cargo/credentials", ".cargo/credentials.toml", ".cache/huggingface/token", ".kaggle", ".boto", ".s3cfg",
+    ".zsh_history", ".psql_history", ".mysql_history", ".rediscli_history",
 )
 SYSTEM = ("/etc/shadow", "/etc/gshadow", "/etc/ssl/private", "/etc/kubernetes", "/var/lib/kubelet", "/var/lib/docker")
 RUN_KEPT = ("/run/systemd/resolve", "/run/resolvconf", "/run/nvidia-persistenced")
 TEMPORARY = ("/tmp", "/var/tmp")        # noqa: S108 -- what the job sees there is its own
 SHARED_MEMORY = "/dev/shm"              # noqa: S108
+# The machine's settings, which root may change even without a single capability (core_pattern: code outside of here).
+KERNEL = ("/proc/sys", "/proc/fs", "/proc/scsi", "/proc/acpi", "/proc/driver", "/proc/mtrr")
 DEVICES = ("/dev/nvidia*", "/dev/dri", "/dev/kfd")
 
 
@@ -36,7 +40,7 @@ def probe() -> Sandbox:
     path = shutil.which("bwrap")
     if path is None:
         return Sandbox(None, "bubblewrap (bwrap) is not installed")
-    command = [path, *_namespaces(), "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "/bin/true"]
+    command = [path, *_base(), "/bin/true"]
     try:
         done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=20, env={})
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -48,9 +52,14 @@ def probe() -> Sandbox:
 
 
 @functools.cache
-def _namespaces() -> tuple[str, ...]:
-    options = ("--unshare-pid", "--unshare-ipc", "--die-with-parent", "--new-session")
-    return (*options, "--cap-drop", "ALL") if os.getuid() == 0 else options
+def _base() -> tuple[str, ...]:
+    """Its own processes, the whole machine to read, nothing to write."""
+    options = ["--unshare-pid", "--unshare-ipc", "--die-with-parent", "--new-session"]
+    options += ["--cap-drop", "ALL"] if os.getuid() == 0 else []
+    options += ["--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"]
+    if os.getuid() == 0:
+        options += [word for path in KERNEL if os.path.exists(path) for word in ("--ro-bind", path, path)]
+    return tuple(options)
 
 
 @dataclass(frozen=True)
@@ -71,7 +80,7 @@ class View:
 def argv(bwrap: str, view: View, command: Sequence[str]) -> list[str]:
     """The command line that runs `command` in this view."""
     # A tmpfs over a folder hides what is below it; whatever a job may see there is bound back afterwards.
-    line = [bwrap, *_namespaces(), "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"]
+    line = [bwrap, *_base()]
     masks = list(TEMPORARY)
     line += [word for folder in TEMPORARY for word in ("--bind", view.temporary, folder)]
     if os.path.isdir("/run"):
