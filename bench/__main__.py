@@ -10,13 +10,14 @@ import shutil
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bench import ours, report
 from bench.peers import PEERS, installed
 from bench.platform import ROOT, Platform
-from bench.system import Sizes, measure
+from bench.system import Failed, Sizes, measure
 from bench.tree import Tree
 
 RESULTS = ROOT / ".bench"
@@ -29,12 +30,17 @@ PEERS_FULL = Sizes(w1=5, w2=3, w3=3, quiet_s=30)
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__, allow_abbrev=False)
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help="some minutes (the default)")
+    size.add_argument(
+        "--quick", action="store_true", help="the default: Cube Studio in two minutes, each peer in two to five"
+    )
     size.add_argument("--full", action="store_true", help="more rounds, runs of 10,000 tasks, a million runs")
     parser.add_argument(
         "--peers",
         default=os.environ.get("PEERS", ""),
         help=f"of {','.join(PEERS)}: installed where missing (needs a package index); default: those installed",
+    )
+    parser.add_argument(
+        "--quiet", type=float, metavar="S", help="wait up to S seconds, before each part, for others' load to go away"
     )
     parser.add_argument("--no-peers", action="store_true", help="Cube Studio alone")
     parser.add_argument("--only-peers", action="store_true", help="with the figures of Cube Studio's last run")
@@ -64,14 +70,14 @@ def main() -> int:
     results["machine"] = {"cpus": os.cpu_count(), "python": machine.python_version(), "system": machine.system()}
     try:
         if not args.only_peers:
-            results["systems"]["cube"] = measure_ours(tree, folder, full=args.full)
+            results["systems"]["cube"] = measure_ours(tree, folder, sizes(args, QUICK, FULL), full=args.full)
             save(results)
         for name in peers:
             results["systems"].pop(name, None)
             system = PEERS[name](tree, folder)
             try:
-                results["systems"][name] = measure(system, PEERS_FULL if args.full else PEERS_QUICK, said(name))
-            except (RuntimeError, OSError) as error:
+                results["systems"][name] = measure(system, sizes(args, PEERS_QUICK, PEERS_FULL), said(name))
+            except (Failed, RuntimeError, OSError) as error:
                 print(f"bench: {name}: {error}", file=sys.stderr)
                 results["systems"][name] = {"version": system.version, "failed": str(error)[:500]}
                 shutil.copytree(tree.logs, RESULTS / f"{name}-logs", dirs_exist_ok=True, ignore=_not_a_log)
@@ -86,9 +92,13 @@ def main() -> int:
     return 0
 
 
-def measure_ours(tree: Tree, folder: Path, *, full: bool) -> dict[str, Any]:
+def sizes(args: argparse.Namespace, quick: Sizes, full: Sizes) -> Sizes:
+    chosen = full if args.full else quick
+    return chosen if args.quiet is None else replace(chosen, quiet_s=args.quiet)
+
+
+def measure_ours(tree: Tree, folder: Path, sizes: Sizes, *, full: bool) -> dict[str, Any]:
     system = Platform(tree, folder)
-    sizes = FULL if full else QUICK
     try:
         found = measure(system, sizes, said("cube"))
         return found | ours.measure(

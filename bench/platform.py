@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.http import Client
-from bench.system import Request, wait_for
+from bench.system import Failed, Request, wait_for
 from bench.tree import Tree, environment
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -67,7 +67,7 @@ class Platform:
     def _url(self) -> str | None:
         found = _READY.search(self._log.read_text())
         if found is None and self._process is not None and self._process.poll() is not None:
-            raise SystemExit(f"the platform did not start: {self._log.read_text()[-2000:]}")
+            raise Failed(f"the platform did not start: {self._log.read_text()[-2000:]}")
         return found[1] if found else None
 
     def _publish(self, name: str, document: dict[str, Any]) -> None:
@@ -93,7 +93,7 @@ class Platform:
             follower.close()
         phase = self.client.get(f"/run/{run}?tasks_limit=0")["result"]["phase"]
         if phase != "succeeded":
-            raise RuntimeError(f"run {run} is {phase}")
+            raise Failed(f"run {run} is {phase}")
 
     def wait_all(self, runs: list[int]) -> None:
         self.wait(runs[-1])  # first come, first served: hardly any is left then

@@ -19,6 +19,10 @@ WHAT = {
 }
 
 
+class Failed(Exception):
+    """A run did not succeed: there is nothing to measure."""
+
+
 @dataclass(frozen=True)
 class Request:
     """How the list of runs is asked for."""
@@ -47,7 +51,7 @@ class System(Protocol):
         ...
 
     def wait(self, run: Any) -> None:
-        """Until the API says that the run has succeeded. Raises RuntimeError when it failed."""
+        """Until the API says that the run has succeeded. Raises Failed when it did not."""
         ...
 
     def wait_all(self, runs: list[Any]) -> None:
@@ -177,7 +181,7 @@ def listing(system: System, request: Request, requests: int, clients: int = 8) -
 
 def measure(system: System, sizes: Sizes, say: Callable[[str, Any], None]) -> dict[str, Any]:
     """All that is measured of every system alike. `say` is told each result as it comes."""
-    found: dict[str, Any] = {"version": system.version}
+    found: dict[str, Any] = {"version": system.version, "at": time.strftime("%FT%TZ", time.gmtime())}
 
     def keep(key: str, value: Any) -> None:
         found[key] = value

@@ -8,7 +8,9 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
+from myapp.client import manage_options
 from myapp.client.errors import FAILED, INTERRUPTED, ClientError
+from myapp.client.options import Commands, Formatter, natural, positive
 
 _EPILOG = """\
 examples:
@@ -27,22 +29,18 @@ exit codes: 0 success; 1 refused or failed (run --wait: the run did not succeed)
 """
 
 
-class _Formatter(argparse.RawDescriptionHelpFormatter):
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=30)
-
-
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
     root = argparse.ArgumentParser(
         prog="cube",
         description="Cube Studio: build, run and serve machine-learning work.",
         epilog=_EPILOG,
-        formatter_class=_Formatter,
+        formatter_class=Formatter,
     )
     root.add_argument("--version", action="store_true", help="print the version and exit")
     commands = root.add_subparsers(dest="command", metavar="COMMAND")
     _add_client(commands)
+    manage_options.add(commands)
     _add_server(commands)
     return root
 
@@ -82,36 +80,8 @@ def _resolve(target: str) -> Callable[[argparse.Namespace], int]:
     return found
 
 
-class _Commands:
-    """Adds commands with the options that all of a kind share."""
-
-    def __init__(self, commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-        self._commands = commands
-
-    def add(
-        self, name: str, target: str | None, what: str, *, example: str = "", url: bool = False, json: bool = False
-    ) -> argparse.ArgumentParser:
-        command = self._commands.add_parser(
-            name,
-            help=what,
-            description=what[0].upper() + what[1:] + ".",
-            formatter_class=_Formatter,
-            epilog=f"examples:\n{example}" if example else None,
-        )
-        if target:
-            command.set_defaults(target=target)
-        command.set_defaults(group=command)
-        if url:
-            command.add_argument(
-                "--url", metavar="URL", help="the server, e.g. http://localhost:8080 (default: see cube --help)"
-            )
-        if json:
-            command.add_argument("--json", action="store_true", help="print JSON")
-        return command
-
-
 def _add_client(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    add = _Commands(commands).add
+    add = Commands(commands).add
     here = "myapp.client.commands"
 
     login = add(
@@ -186,7 +156,7 @@ def _add_client(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--phase", choices=("queued", "running", "succeeded", "failed", "stopped"), help="in one phase (runs)"
     )
     get.add_argument(
-        "--limit", type=_positive, default=50, metavar="N", help="at most so many, newest first (default: 50)"
+        "--limit", type=positive, default=50, metavar="N", help="at most so many, newest first (default: 50)"
     )
 
     describe = add(
@@ -213,9 +183,9 @@ def _add_client(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     logs.add_argument("run", metavar="RUN")
     logs.add_argument("task", nargs="?", metavar="TASK", help="may be left out when the run has one task")
     logs.add_argument("-f", "--follow", action="store_true", help="go on until the log ends")
-    logs.add_argument("--attempt", type=_positive, metavar="N", help="this attempt instead of the newest")
+    logs.add_argument("--attempt", type=positive, metavar="N", help="this attempt instead of the newest")
     logs.add_argument(
-        "--rank", type=_natural, default=0, metavar="N", help="this rank of a distributed task (default: 0)"
+        "--rank", type=natural, default=0, metavar="N", help="this rank of a distributed task (default: 0)"
     )
     logs.add_argument("--raw", action="store_true", help="as it is, control characters included")
 
@@ -249,7 +219,7 @@ def _add_wait(command: argparse.ArgumentParser) -> None:
 
 
 def _add_server(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    add = _Commands(commands).add
+    add = Commands(commands).add
     here = "myapp.cli_server"
 
     up = add(
@@ -294,7 +264,7 @@ def _add_server(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     _add_home(doctor)
 
     catalog = add("catalog", None, "the catalogue of job templates and frameworks")
-    sync = _Commands(catalog.add_subparsers(metavar="ACTION")).add(
+    sync = Commands(catalog.add_subparsers(metavar="ACTION")).add(
         "sync", f"{here}:catalog_sync", "validate the catalogue's files and load them into the database", json=True
     )
     _add_home(sync)
@@ -303,7 +273,7 @@ def _add_server(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
 
     db = add("db", None, "the database")
-    actions = _Commands(db.add_subparsers(metavar="ACTION"))
+    actions = Commands(db.add_subparsers(metavar="ACTION"))
     _add_home(actions.add("upgrade", f"{here}:db_upgrade", "bring the schema and the permissions up to date"))
     downgrade = actions.add(
         "downgrade", f"{here}:db_downgrade", "take the schema back to a revision, dropping what is newer"
@@ -324,19 +294,6 @@ def _add_address(command: argparse.ArgumentParser) -> None:
     _add_home(command)
     command.add_argument("--host", metavar="ADDRESS", help="address to listen on (default: 127.0.0.1)")
     command.add_argument("--port", metavar="N", help="port to listen on (default: 8080; 0: any that is free)")
-
-
-def _positive(text: str) -> int:
-    value = _natural(text)
-    if value == 0:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return value
-
-
-def _natural(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
-    return int(text)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from functools import cached_property
 from myapp.backends.local.backend import LocalBackend
 from myapp.backends.local.settings import LocalSettings
 from myapp.backends.local.watcher import LocalWatcher
-from myapp.catalog import Catalog, load_catalog
+from myapp.catalog import Catalog, LiveCatalog, load_catalog
 from myapp.config import Settings
 from myapp.controllers import watch
 from myapp.controllers.engine import Engine, crash_points
@@ -57,8 +57,12 @@ class Platform:
         return load_catalog(self.settings.catalog)
 
     @cached_property
+    def live_catalog(self) -> LiveCatalog:
+        return LiveCatalog(self.settings.catalog)
+
+    @cached_property
     def frameworks(self) -> Mapping[str, Framework]:
-        return self.catalog.frameworks
+        return self.live_catalog.frameworks
 
     @cached_property
     def context(self) -> Context:
@@ -70,7 +74,8 @@ class Platform:
             artifacts=ArtifactStore(root / "artifacts", self.settings.storage_url),
             workspace_root=str(root / "workspace"),
             graphs=PipelineGraphs(),
-            runtime_files={name: self.catalog.runtime_files(one) for name, one in self.frameworks.items()},
+            runtime_files=self.live_catalog.runtime_files,
+            interpreters=frozenset(self.settings.local_interpreters),
         )
 
     @cached_property

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.http import Client, HttpError
 from bench.peers.install import install, program, version
-from bench.system import Request, wait_for
+from bench.system import Failed, Request, wait_for
 from bench.tree import Tree, environment
 
 PORT = 18090
@@ -104,7 +104,7 @@ class Airflow:
         def ended() -> bool:
             state = self._client.get(f"/api/v2/dags/{workload}/dagRuns/{run_id}")["state"]
             if state == "failed":
-                raise SystemExit(f"airflow: run {run_id} failed")
+                raise Failed(f"airflow: run {run_id} failed")
             return bool(state == "success")
 
         wait_for(ended, 1800, every=0.1)

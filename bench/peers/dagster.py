@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.http import Client
 from bench.peers.install import install, program, version
-from bench.system import Request, wait_for
+from bench.system import Failed, Request, wait_for
 from bench.tree import Tree, environment
 
 PORT = 13090
@@ -111,7 +111,7 @@ class Dagster:
         def ended() -> bool:
             status = self._query(STATUS, i=run)["runOrError"]["status"]
             if status in ("FAILURE", "CANCELED"):
-                raise SystemExit(f"dagster: run {run} is {status}")
+                raise Failed(f"dagster: run {run} is {status}")
             return bool(status == "SUCCESS")
 
         wait_for(ended, 2400, every=0.1)

@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.http import Client, HttpError
 from bench.peers.install import install, program, version
-from bench.system import Request, wait_for
+from bench.system import Failed, Request, wait_for
 from bench.tree import Tree, environment
 
 PORT = 14290
@@ -105,7 +105,7 @@ class Prefect:
         def ended() -> bool:
             state = self._client.get(f"/flow_runs/{run}")["state_type"]
             if state in ("FAILED", "CRASHED", "CANCELLED"):
-                raise SystemExit(f"prefect: run {run} is {state}")
+                raise Failed(f"prefect: run {run} is {state}")
             return bool(state == "COMPLETED")
 
         wait_for(ended, 1800, every=0.1)

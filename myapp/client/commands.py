@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import getpass
 import json
 import os
 import sys
@@ -11,6 +10,7 @@ import uuid
 from typing import Any
 
 from myapp.client import documents, find, follow, session, show
+from myapp.client.ask import ask
 from myapp.client.errors import DENIED, FAILED, USAGE, ClientError, problem_line
 from myapp.client.http import Api
 from myapp.client.show import pick
@@ -31,8 +31,8 @@ def login(args: argparse.Namespace) -> int:
         api.token = token
         username = str(pick(api.get("/me/"), "result.username") or "")
     else:
-        username = args.username or _ask("User name: ")
-        password = args.password or os.environ.get("CUBE_PASSWORD") or _ask("Password: ", hidden=True)
+        username = args.username or ask("User name: ")
+        password = args.password or os.environ.get("CUBE_PASSWORD") or ask("Password: ", hidden=True)
         if not username or not password:
             raise ClientError(
                 "a user name and a password are needed", "Or use an API token: --token -", exit_code=USAGE
@@ -42,13 +42,6 @@ def login(args: argparse.Namespace) -> int:
     session.save_login(path, session.normal_url(api.url), username, token)
     print(f"Signed in to {api.url} as {show.safe(username)}; the token is in {path}")
     return 0
-
-
-def _ask(prompt: str, *, hidden: bool = False) -> str:
-    """From the person at the terminal, else the next line of standard input."""
-    if not sys.stdin.isatty():
-        return sys.stdin.readline().rstrip("\r\n")
-    return getpass.getpass(prompt) if hidden else input(prompt)
 
 
 def validate(args: argparse.Namespace) -> int:

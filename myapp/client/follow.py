@@ -74,7 +74,7 @@ def _patiently(look: Callable[[], Any]) -> Any:
 
 
 class Progress:
-    """Prints one line for each task that starts, ends, or is to be tried again, to stderr. `failed`: what it said so."""
+    """Prints a line for each task that starts, ends, or is to be tried again, to stderr. `failed`: those it told."""
 
     def __init__(self) -> None:
         self.failed: set[str] = set()

@@ -14,6 +14,7 @@ from myapp.client.errors import DENIED, FAILED, UNREACHABLE, ClientError
 
 TIMEOUT_S = 60.0
 _BUSY_TRIES = 5
+_BLOCK = 256 * 1024
 _IDEMPOTENT = ("GET", "HEAD", "PUT", "DELETE")
 
 
@@ -132,6 +133,35 @@ class Api:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    def download(self, path: str, write: Callable[[bytes], object]) -> Mapping[str, str]:
+        """A body of any size, in blocks to `write`; the reply's headers (in lower case). Raises ClientError."""
+        renewed = False
+        while True:
+            connection = self.connect()
+            try:
+                headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+                connection.request("GET", self._prefix + path, headers=headers)
+                reply = connection.getresponse()
+                if reply.status == 401 and self._renew and not renewed:
+                    renewed = True
+                    if token := self._renew():
+                        self.token = token
+                        continue
+                if reply.status >= 400:
+                    raise refusal(Reply(reply.status, {}, reply.read()), self.url)
+                said = {name.lower(): value for name, value in reply.getheaders()}
+                size = 0
+                while block := reply.read(_BLOCK):
+                    write(block)
+                    size += len(block)
+                if size != int(said.get("content-length", size)):
+                    raise ConnectionError("the connection broke off")
+                return said
+            except (OSError, http.client.HTTPException) as error:
+                raise unreachable(self.url, error) from error
+            finally:
+                connection.close()
 
     # --- server-sent events ---
 

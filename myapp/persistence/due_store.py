@@ -105,14 +105,14 @@ def mark_reaped(connection: Connection, attempt_ids: Sequence[int]) -> None:
 
 
 def live_attempts_after(connection: Connection, after_guard: int, limit: int) -> dict[int, int]:
-    """Attempts that have not ended, `live_guard` -> id, from a guard on: read by its index, however long the history."""
+    """Attempts that have not ended, `live_guard` -> id, in the guard's order: by its index, however long the history."""
     rows = connection.execute(
         select(ATTEMPT.c.live_guard, ATTEMPT.c.id)
         .where(ATTEMPT.c.live_guard > after_guard)
         .order_by(ATTEMPT.c.live_guard)
         .limit(limit)
     )
-    return {guard: attempt_id for guard, attempt_id in rows}
+    return {row[0]: row[1] for row in rows}
 
 
 def still_open(connection: Connection, attempt_ids: Iterable[int]) -> set[int]:

@@ -112,6 +112,36 @@ _WAKEABLE = (
 )
 
 
+_INSERT_ATTEMPT, _INSERT_ALLOCATION = insert(ATTEMPT), insert(ALLOCATION)
+_PHASES = select(TASK.c.node_key, TASK.c.phase).where(
+    TASK.c.run_id == bindparam("b_run"), TASK.c.node_key.in_(bindparam("b_keys", expanding=True))
+)
+_ENDED_COUNTS = (
+    select(TASK.c.phase, TASK.c.allow_failure, func.count())
+    .where(TASK.c.run_id == bindparam("b_run"))
+    .group_by(TASK.c.phase, TASK.c.allow_failure)
+)
+_READY = (
+    select(TASK.c.id, TASK.c.version)
+    .where(
+        TASK.c.run_id == bindparam("b_run"),
+        TASK.c.phase == str(TaskPhase.READY),
+        (TASK.c.next_check_at.is_(None)) | (TASK.c.next_check_at <= bindparam("b_now")),
+    )
+    .order_by(TASK.c.ordinal)
+    .limit(bindparam("b_limit"))
+)
+_SETTLE_READY = (
+    update(TASK)
+    .where(
+        TASK.c.run_id == bindparam("b_run"),
+        TASK.c.phase == str(TaskPhase.READY),
+        TASK.c.next_check_at <= bindparam("b_now"),
+    )
+    .values(next_check_at=None)
+)
+
+
 def attempt(connection: Connection, attempt_id: int) -> Any:
     """The attempt with what is needed to act on it: its task's spec and budgets, its run's wish, its project."""
     return connection.execute(_ATTEMPT_BY_ID, {"b_id": attempt_id}).one_or_none()
@@ -132,11 +162,7 @@ def has_open_task(connection: Connection, run_id: int) -> bool:
 
 def ended_counts(connection: Connection, run_id: int) -> list[tuple[str, bool, int]]:
     """(phase, allow_failure, how many) over the tasks of a run."""
-    rows = connection.execute(
-        select(TASK.c.phase, TASK.c.allow_failure, func.count())
-        .where(TASK.c.run_id == run_id)
-        .group_by(TASK.c.phase, TASK.c.allow_failure)
-    )
+    rows = connection.execute(_ENDED_COUNTS, {"b_run": run_id})
     return [(r[0], bool(r[1]), r[2]) for r in rows]
 
 
@@ -190,12 +216,12 @@ def devices_in_use(connection: Connection, backend: str) -> set[int]:
 
 
 def insert_attempt(connection: Connection, **values: Any) -> int:
-    result = connection.execute(insert(ATTEMPT).values(**values))
+    result = connection.execute(_INSERT_ATTEMPT, values)
     return int(result.inserted_primary_key[0])  # type: ignore[index]
 
 
 def insert_allocations(connection: Connection, rows: list[dict[str, Any]]) -> None:
-    connection.execute(insert(ALLOCATION), rows)
+    connection.execute(_INSERT_ALLOCATION, rows)
 
 
 def release_allocations(connection: Connection, attempt_id: int, at: float) -> None:
@@ -219,11 +245,7 @@ def phases_of(connection: Connection, run_id: int, keys: Iterable[str]) -> dict[
     wanted = list(keys)
     found: dict[str, TaskPhase] = {}
     for start in range(0, len(wanted), IN_CHUNK):
-        rows = connection.execute(
-            select(TASK.c.node_key, TASK.c.phase).where(
-                TASK.c.run_id == run_id, TASK.c.node_key.in_(wanted[start : start + IN_CHUNK])
-            )
-        )
+        rows = connection.execute(_PHASES, {"b_run": run_id, "b_keys": wanted[start : start + IN_CHUNK]})
         found.update((r[0], TaskPhase(r[1])) for r in rows)
     return found
 
@@ -237,25 +259,15 @@ def holding(connection: Connection, run_id: int) -> int:
 
 def ready(connection: Connection, run_id: int, now: float, limit: int) -> Sequence[Any]:
     """Ready tasks whose back-off is over, oldest first."""
-    return connection.execute(
-        select(TASK.c.id, TASK.c.version)
-        .where(
-            TASK.c.run_id == run_id,
-            TASK.c.phase == str(TaskPhase.READY),
-            (TASK.c.next_check_at.is_(None)) | (TASK.c.next_check_at <= now),
-        )
-        .order_by(TASK.c.ordinal)
-        .limit(limit)
-    ).all()
+    return connection.execute(_READY, {"b_run": run_id, "b_now": now, "b_limit": limit}).all()
 
 
 def settle_ready(connection: Connection, run_id: int, now: float) -> None:
     """Ready tasks whose back-off is over and for which there is no room: the next end in the run promotes them, so
     the sweep need not find them due again and again."""
     connection.execute(
-        update(TASK)
-        .where(TASK.c.run_id == run_id, TASK.c.phase == str(TaskPhase.READY), TASK.c.next_check_at <= now)
-        .values(next_check_at=None)
+        _SETTLE_READY,
+        {"b_run": run_id, "b_now": now},
     )
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from functools import cache
 from itertools import pairwise
 from typing import Any, Protocol, cast
 
-from sqlalchemy import Connection, Row, Table, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Row, Table, Update, bindparam, delete, insert, select, update
 
 from myapp.domain.runs.phases import Entity
 from myapp.domain.runs.transitions import StaleRow, check_edge
@@ -23,6 +24,26 @@ _INSERT_TRANSITION = insert(cast(Table, Transition.__table__))
 _OUTBOX = cast(Table, Outbox.__table__)
 _INSERT_OUTBOX = insert(_OUTBOX)
 _SET_EVENT_SEQ = update(_RUN).where(_RUN.c.id == bindparam("b_id")).values(event_seq=bindparam("b_seq"))
+
+
+_LOCK_RUN = select(_RUN).where(_RUN.c.id == bindparam("b_id")).with_for_update()
+_LOCK_RUNS = select(_RUN).where(_RUN.c.id.in_(bindparam("b_ids", expanding=True))).order_by(_RUN.c.id).with_for_update()
+_ANSWERED = delete(_OUTBOX).where(_OUTBOX.c.topic == bindparam("b_topic"), _OUTBOX.c.key == bindparam("b_key"))
+
+
+@cache
+def _guarded(entity: Entity, columns: tuple[str, ...]) -> Update:
+    """The guarded UPDATE that also sets `columns`: built once, since building costs more than running it."""
+    table = _TABLES[entity]
+    return (
+        update(table)
+        .where(
+            table.c.id == bindparam("b_id"),
+            table.c.version == bindparam("b_version"),
+            table.c.phase == bindparam("b_phase"),
+        )
+        .values({name: bindparam(name, type_=table.c[name].type) for name in ("phase", "version", *columns)})
+    )
 
 
 class Topic(StrEnum):
@@ -68,7 +89,7 @@ class UnitOfWork:
 
         Raises StaleRow when the run is gone.
         """
-        row = self.connection.execute(select(_RUN).where(_RUN.c.id == run_id).with_for_update()).one_or_none()
+        row = self.connection.execute(_LOCK_RUN, {"b_id": run_id}).one_or_none()
         if row is None:
             raise StaleRow(f"run {run_id} is gone")
         self._locked.setdefault(run_id, row.event_seq)
@@ -79,9 +100,7 @@ class UnitOfWork:
         wanted = sorted(set(run_ids))
         if not wanted:
             return {}
-        rows = self.connection.execute(
-            select(_RUN).where(_RUN.c.id.in_(wanted)).order_by(_RUN.c.id).with_for_update()
-        ).all()
+        rows = self.connection.execute(_LOCK_RUNS, {"b_ids": wanted}).all()
         for row in rows:
             self._locked.setdefault(row.id, row.event_seq)
         return {row.id: row for row in rows}
@@ -101,18 +120,22 @@ class UnitOfWork:
         """Move a row from `path[0]` over the given phases to `path[-1]`; returns its new version.
 
         One guarded UPDATE; one history row per step (its reason: `note`, else the new `reason` column). Raises
-        StaleRow when the row is no longer at
-        (`path[0]`, `version`), IllegalTransition when an edge does not exist.
+        StaleRow when the row is no longer at (`path[0]`, `version`), IllegalTransition when an edge does not exist.
         """
-        table = _TABLES[entity]
         for source, target in pairwise(path):
             check_edge(entity, source, target)
         steps = len(path) - 1
         note = note or str(columns.get("reason") or "")
         changed = self.connection.execute(
-            update(table)
-            .where(table.c.id == row_id, table.c.version == version, table.c.phase == str(path[0]))
-            .values(phase=str(path[-1]), version=version + steps, **columns)
+            _guarded(entity, tuple(columns)),
+            {
+                "b_id": row_id,
+                "b_version": version,
+                "b_phase": str(path[0]),
+                "phase": str(path[-1]),
+                "version": version + steps,
+                **columns,
+            },
         ).rowcount
         if changed != 1:
             raise StaleRow(f"{entity} {row_id} is no longer {path[0]} at version {version}")
@@ -164,7 +187,7 @@ class UnitOfWork:
 
     def answered(self, topic: Topic, key: int | str) -> None:
         """Delete the doorbells that this transaction answers."""
-        self.connection.execute(delete(_OUTBOX).where(_OUTBOX.c.topic == str(topic), _OUTBOX.c.key == str(key)))
+        self.connection.execute(_ANSWERED, {"b_topic": str(topic), "b_key": str(key)})
 
     def flush(self) -> None:
         """Write what was collected. Called once, just before the commit."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from flask import current_app, g, session
 from flask_appbuilder.exceptions import PasswordComplexityValidationError
 from flask_appbuilder.security.sqla.manager import SecurityManager as FabSecurityManager
+from flask_appbuilder.security.views import UserDBModelView as FabUserDBModelView
 from flask_login import LoginManager
 
+from myapp.security.bootstrap import USER_ROLE_NAME
 from myapp.security.identity import find_token
 from myapp.security.login import authenticate
 from myapp.security.tokens import lookup_hash
@@ -16,9 +18,33 @@ from myapp.security.tokens import lookup_hash
 SHORTEST_PASSWORD = 10
 
 
+class UserDBModelView(FabUserDBModelView):
+    """FAB's pages of users. One without a role and a group gets the role of ordinary users; all else is membership."""
+
+    validators_columns: ClassVar[dict[str, Any]] = {}
+    description_columns: ClassVar[dict[str, Any]] = {
+        **FabUserDBModelView.description_columns,
+        "roles": "Leave it empty for an ordinary user: projects give the rights. Admin: may do everything.",
+        "groups": "Groups give their roles to their members.",
+    }
+
+    def pre_add(self, item: Any) -> None:
+        super().pre_add(item)
+        self._give_role(item)
+
+    def pre_update(self, item: Any) -> None:
+        super().pre_update(item)
+        self._give_role(item)
+
+    def _give_role(self, item: Any) -> None:
+        if not item.roles and not item.groups:
+            item.roles = [self.appbuilder.sm.find_role(USER_ROLE_NAME)]
+
+
 class SecurityManager(FabSecurityManager):
     """Administrators manage users, roles and groups on FAB's pages; everything else uses `security.identity`."""
 
+    userdbmodelview = UserDBModelView
     userstatschartview = None
 
     def register_views(self) -> None:

@@ -36,7 +36,9 @@ def set_member(ctx: Context, actor: Actor, *, project: str, username: str, role:
         user_id = projects.find_user(unit.connection, username)
         if user_id is None:
             raise NotFound(
-                f"there is no user {shown(username)}", code="unknown_user", resolution="users sign in once before"
+                f"there is no user {shown(username)}",
+                code="unknown_user",
+                resolution="check the name; an administrator makes users: cube user create NAME",
             )
         before = projects.role_of(unit.connection, scope, project_id, user_id)
         if before == wanted:

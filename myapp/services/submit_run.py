@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import orjson
-from sqlalchemy import insert, select
+from sqlalchemy import Table, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from myapp.domain.errors import Conflict, Invalid, NotFound, Problem, invalid_document
@@ -25,6 +25,7 @@ from myapp.services.context import Context
 
 PRIORITIES = {"low": -10, "normal": 0, "high": 10}
 MAX_KEY = 128
+_INSERT_RUN, _INSERT_TASKS, _INSERT_AUDIT = (insert(cast(Table, m.__table__)) for m in (Run, TaskRun, Audit))
 
 
 @dataclass(frozen=True)
@@ -178,32 +179,33 @@ def insert_run(unit: UnitOfWork, request: RunRequest) -> int:
     graph = request.graph
     precedence = -PRIORITIES[request.priority]
     result = unit.connection.execute(
-        insert(Run).values(
-            project_id=request.project_id,
-            pipeline_id=request.pipeline_id,
-            pipeline_version_id=request.version_id,
-            kind=request.kind,
-            name=request.name,
-            params=dict(request.params),
-            backend=request.backend,
-            precedence=precedence,
-            queue=request.queue,
-            idempotency_key=request.idempotency_key,
-            request_sha256=request.sha256 if request.idempotency_key else None,
-            parallelism=graph.parallelism,
-            retry_of=request.retry_of,
-            schedule_id=request.schedule_id,
-            scheduled_at=request.scheduled_at,
-            submitted_at=unit.now,
-            timeout_s=graph.timeout,
-            created_by=request.actor.username[:64],
-            user_id=request.actor.user_id,
-        )
+        _INSERT_RUN,
+        {
+            "project_id": request.project_id,
+            "pipeline_id": request.pipeline_id,
+            "pipeline_version_id": request.version_id,
+            "kind": request.kind,
+            "name": request.name,
+            "params": dict(request.params),
+            "backend": request.backend,
+            "precedence": precedence,
+            "queue": request.queue,
+            "idempotency_key": request.idempotency_key,
+            "request_sha256": request.sha256 if request.idempotency_key else None,
+            "parallelism": graph.parallelism,
+            "retry_of": request.retry_of,
+            "schedule_id": request.schedule_id,
+            "scheduled_at": request.scheduled_at,
+            "submitted_at": unit.now,
+            "timeout_s": graph.timeout,
+            "created_by": request.actor.username[:64],
+            "user_id": request.actor.user_id,
+        },
     )
     run_id = int(result.inserted_primary_key[0])  # type: ignore[index]
     carried = request.carried or {}
     unit.connection.execute(
-        insert(TaskRun),
+        _INSERT_TASKS,
         [
             {
                 "run_id": run_id,
@@ -225,16 +227,17 @@ def insert_run(unit: UnitOfWork, request: RunRequest) -> int:
     if carried:
         run_store.carry_results(unit.connection, run_id)
     unit.connection.execute(
-        insert(Audit).values(
-            at=unit.now,
-            actor=request.actor.username[:64],
-            user_id=request.actor.user_id,
-            project_id=request.project_id,
-            action=str(Permission.RUN_SUBMIT),
-            target=f"run:{run_id}",
-            address=request.actor.address[:64],
-            outcome="ok",
-        )
+        _INSERT_AUDIT,
+        {
+            "at": unit.now,
+            "actor": request.actor.username[:64],
+            "user_id": request.actor.user_id,
+            "project_id": request.project_id,
+            "action": str(Permission.RUN_SUBMIT),
+            "target": f"run:{run_id}",
+            "address": request.actor.address[:64],
+            "outcome": "ok",
+        },
     )
     unit.post(Topic.RUN, run_id)
     return run_id

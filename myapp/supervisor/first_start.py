@@ -19,7 +19,9 @@ from myapp.config import Settings
 from myapp.supervisor.errors import StartError
 
 if TYPE_CHECKING:
+    from myapp.catalog import Catalog
     from myapp.composition import Platform
+    from myapp.domain.frameworks.framework import Framework
 
 SAMPLE = "digits"
 SAMPLE_KEY = "first-start"
@@ -101,8 +103,29 @@ def sync(settings: Settings, platform: Platform | None = None) -> dict[str, list
         return {"lines": [], "refused": [str(problem) for problem in platform.catalog.problems]}
     synced = sync_catalog(platform.context, PLATFORM, platform.catalog)
     outcomes = {"created": synced.created, "updated": synced.updated, "retired": synced.retired}
-    lines = [f"{name} {outcome}" for outcome, names in outcomes.items() for name in names]
-    return {"lines": [*lines, f"{len(synced.unchanged)} unchanged"], "refused": []}
+    lines = [f"template {name} {outcome}" for outcome, names in outcomes.items() for name in names]
+    changed = _framework_changes(settings, platform.catalog)
+    same = len(platform.catalog.frameworks) - sum(not line.endswith(" removed") for line in changed)
+    unchanged = f"{len(synced.unchanged)} templates and {same} frameworks unchanged"
+    return {"lines": [*lines, *changed, unchanged], "refused": []}
+
+
+def _framework_changes(settings: Settings, catalog: Catalog) -> list[str]:
+    """What has changed about the frameworks since they were last looked at on this CUBE_HOME."""
+    memory = _Memory(settings)
+    known = memory.get("frameworks")
+    before: dict[str, str] = known if isinstance(known, dict) else {}
+    found = {name: _framework_mark(one) for name, one in catalog.frameworks.items()}
+    if found == before:
+        return []
+    memory.put("frameworks", found)
+    lines = [f"framework {name} {'changed' if name in before else 'added'}"
+             for name, mark in sorted(found.items()) if before.get(name) != mark]
+    return [*lines, *(f"framework {name} removed" for name in sorted(before) if name not in found)]
+
+
+def _framework_mark(framework: Framework) -> str:
+    return hashlib.sha256(framework.model_dump_json().encode()).hexdigest()[:16]
 
 
 def _sample_once(settings: Settings, platform: Platform) -> list[str]:
@@ -149,8 +172,9 @@ class _Memory:
     def get(self, name: str) -> Any:
         return self._read().get(name)
 
-    def put(self, name: str, value: str) -> None:
+    def put(self, name: str, value: Any) -> None:
         known = {**self._read(), name: value}
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         part = self._path.with_suffix(f".{os.getpid()}")
         part.write_text(json.dumps(known))
         part.replace(self._path)

@@ -18,6 +18,7 @@ from myapp.views import (
     view_security,
     view_system,
     view_token,
+    view_user,
     view_version,
 )
 from myapp.views.blueprints import api, site
@@ -40,5 +41,6 @@ __all__ = [
     "view_security",
     "view_system",
     "view_token",
+    "view_user",
     "view_version",
 ]

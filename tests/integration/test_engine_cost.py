@@ -166,8 +166,8 @@ def age(house: House) -> None:
         for name, columns, values in (
             (
                 "run",
-                "project_id, pipeline_id, pipeline_version_id, kind, name, params, backend, desired, phase, version, event_seq,"
-                " precedence, queue, reason_code, reason, schedule_id, submitted_at, created_by, user_id",
+                "project_id, pipeline_id, pipeline_version_id, kind, name, params, backend, desired, phase, version,"
+                " event_seq, precedence, queue, reason_code, reason, schedule_id, submitted_at, created_by, user_id",
                 "1, 1, 1, 'pipeline', 'old', '{}', 'fake', 'run', 'succeeded', 0, 0, 0, 'default', '', '', 1, 0, '', 0",
             ),
             (
@@ -178,10 +178,10 @@ def age(house: House) -> None:
             ),
             (
                 "attempt",
-                "run_id, task_run_id, attempt_no, phase, version, backend, object_name, cause, observed, message, reaped,"
-                " created_at",
-                "n + (SELECT max(id) FROM run) - :most, n + (SELECT max(id) FROM task_run) - :most, 1, 'succeeded', 0, 'fake',"
-                " 'old-' || n, '', '', '', 1, 0",
+                "run_id, task_run_id, attempt_no, phase, version, backend, object_name, cause, observed, message,"
+                " reaped, created_at",
+                "n + (SELECT max(id) FROM run) - :most, n + (SELECT max(id) FROM task_run) - :most, 1, 'succeeded', 0,"
+                " 'fake', 'old-' || n, '', '', '', 1, 0",
             ),
         ):
             unit.connection.execute(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -153,7 +154,7 @@ def test_they_ascend_after_the_given_moment_and_do_not_depend_on_where_one_start
     found = next_times(cron, zone, after, count)
     assert len(found) == count
     assert found[0] > after
-    assert all(a < b for a, b in zip(found, found[1:], strict=False))
+    assert all(a < b for a, b in pairwise(found))
     middle = count // 2
     assert next_times(cron, zone, found[middle], count - middle - 1 or 1)[: count - middle - 1] == found[middle + 1 :]
     one_by_one, last = [], after

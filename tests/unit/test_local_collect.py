@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from myapp.backends.local import collect as module
 from myapp.backends.local.collect import collect
+from myapp.backends.local.folder import remove_tree
 
 
 @pytest.fixture
@@ -76,9 +78,24 @@ def test_artifacts(out: Path) -> None:
     assert found.problems == []
 
 
+def make_nested(folder: Path, depth: int, name: str = "d") -> None:
+    """`depth` folders in one another, and a file in the last: deeper than recursion goes, longer than paths may be."""
+    folder.mkdir(exist_ok=True)
+    at = os.open(folder, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir(name, dir_fd=at)
+        at, above = os.open(name, os.O_RDONLY, dir_fd=at), at
+        os.close(above)
+    os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=at))
+    os.close(at)
+
+
 @pytest.mark.parametrize(
     "make",
     [
+        lambda p: make_nested(p, 64),
+        lambda p: make_nested(p, 1500),
+        lambda p: make_nested(p, 30, "d" * 255),
         make_link("/etc"),
         lambda p: (p.mkdir(), (p / "x").symlink_to("/etc/passwd")),
         lambda p: (p.mkdir(), (p / "x").symlink_to("../../values")),
@@ -93,6 +110,20 @@ def test_bad_artifacts(out: Path, make: Callable[[Path], Any]) -> None:
     assert found.artifacts == {}
     assert len(found.problems) == 1
     assert found.problems[0].startswith("artifacts/bad")
+
+
+@pytest.mark.parametrize(("depth", "name"), [(1500, "d"), (30, "d" * 255)])
+def test_any_folder_can_be_removed(tmp_path: Path, depth: int, name: str) -> None:
+    folder, kept = tmp_path / "attempt", tmp_path / "kept"
+    kept.mkdir(mode=0o500)
+    make_nested(folder, depth, name)
+    (folder / "closed").mkdir()
+    (folder / "closed/file").write_text("x")
+    (folder / "closed").chmod(0)
+    (folder / "link").symlink_to(kept)
+    remove_tree(str(folder))
+    assert list(tmp_path.iterdir()) == [kept]
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o500
 
 
 @pytest.mark.parametrize("folder", ["values", "artifacts"])

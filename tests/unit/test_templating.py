@@ -23,7 +23,7 @@ from myapp.domain.templating import (
 
 CONTEXT = make_context(
     params={"seed": 3, "rate": 0.5, "flag": True, "items": [1, "a"], "none": None, "text": "{{ params.seed }}"},
-    run={"id": 7, "name": "digits-7", "project": "public", "attempt": 1},
+    run={"id": 7, "name": "digits-7", "project": "public"},
     creator="ada",
     workspace="/ws",
     at=datetime(2024, 3, 1, 12, 30, 15, tzinfo=UTC),

@@ -18,6 +18,7 @@ MAX_METRICS = 10_000
 MAX_METRICS_BYTES = 8 * 1024 * 1024
 MAX_ARTIFACTS = 1000
 MAX_ENTRIES = 200_000
+MAX_DEPTH = 64
 MAX_PROBLEMS = 50
 
 
@@ -127,22 +128,27 @@ def _inspect(path: str, budget: int) -> tuple[str | None, int]:
     if not stat.S_ISDIR(mode):
         return "neither a file nor a folder" if not stat.S_ISLNK(mode) else "a symbolic link; copy the file", budget
     root = os.path.realpath(path)
-    for parent, folders, files in os.walk(path):
-        for entry in (*folders, *files):
-            budget -= 1
-            if budget < 0:
-                return f"more than {MAX_ENTRIES} files; pack them into one", 0
-            inner = os.path.join(parent, entry)
-            try:
-                mode = os.lstat(inner).st_mode
-            except OSError as error:
-                return f"{os.path.relpath(inner, path)}: {error.strerror}", budget
-            if stat.S_ISLNK(mode):
-                target = os.path.realpath(inner)
-                if target != root and not target.startswith(root + "/"):
-                    return f"{os.path.relpath(inner, path)} links to something outside of it", budget
-            elif not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                return f"{os.path.relpath(inner, path)} is neither a file nor a folder", budget
+    folders = [(path, 1)]
+    while folders:
+        folder, depth = folders.pop()
+        if depth > MAX_DEPTH:
+            return f"folders in it lie deeper than {MAX_DEPTH} levels; pack them into one file", budget
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    budget -= 1
+                    if budget < 0:
+                        return f"more than {MAX_ENTRIES} files; pack them into one", 0
+                    if entry.is_symlink():
+                        target = os.path.realpath(entry.path)
+                        if target != root and not target.startswith(root + "/"):
+                            return f"{os.path.relpath(entry.path, path)} links to something outside of it", budget
+                    elif entry.is_dir(follow_symlinks=False):
+                        folders.append((entry.path, depth + 1))
+                    elif not entry.is_file(follow_symlinks=False):
+                        return f"{os.path.relpath(entry.path, path)} is neither a file nor a folder", budget
+        except OSError as error:
+            return f"{os.path.relpath(folder, path)}: {error.strerror}", budget
     return None, budget
 
 

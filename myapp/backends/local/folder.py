@@ -11,9 +11,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import stat
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 SUBFOLDERS = ("out", "out/values", "out/artifacts", "home", "tmp")
@@ -69,25 +67,40 @@ class Folder:
 
 
 def remove_tree(path: str) -> None:
-    """Delete a folder a job could write in: unreadable subfolders are opened up first, links are not followed."""
-
-    def retry(function: Callable[..., Any], name: str, _: Any) -> None:
-        parent = os.path.dirname(name)
-        for folder in (parent, name):
+    """Delete a folder a job could write in, as far as that can be done: unreadable subfolders are opened up, links are
+    not followed, and folders are taken out of one another first, so that neither their depth nor the length of their
+    paths matters."""
+    token, number = uuid.uuid4().hex, 0
+    folders = [path]
+    while folders:
+        folder = folders.pop()
+        try:
+            os.chmod(folder, 0o700)
+            with os.scandir(folder) as entries:
+                found = [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        except OSError:
+            continue
+        for inner, is_folder in found:
             try:
-                if stat.S_ISDIR(os.lstat(folder).st_mode):
-                    os.chmod(folder, 0o700)
+                if is_folder:
+                    os.chmod(inner, 0o700)
+                    number += 1
+                    os.rename(inner, f"{path}/{token}-{number}")
+                    folders.append(f"{path}/{token}-{number}")
+                else:
+                    os.unlink(inner)
             except OSError:
                 pass
-        try:
-            if os.path.isdir(name) and not os.path.islink(name):
-                shutil.rmtree(name, ignore_errors=True)
-            else:
-                os.unlink(name)
-        except OSError:
-            pass
+        if folder != path:
+            _remove_folder(folder)
+    _remove_folder(path)
 
-    shutil.rmtree(path, onerror=retry)
+
+def _remove_folder(path: str) -> None:
+    try:
+        os.rmdir(path)
+    except OSError:
+        pass
 
 
 def read_json(path: str) -> Any:

@@ -80,7 +80,7 @@ function taskRow(task) {
   log.addEventListener("click", () => openLog(task.key));
   const tight = (content) => el("td", { class: "tight" }, content);
   return el("tr", {},
-    el("td", {}, task.title || task.key), tight(phase(task.phase)), tight(duration(task.started_at, task.finished_at)),
+    el("td", {}, task.title || task.key, task.title && task.title !== task.key ? el("div", { class: "key" }, task.key) : null), tight(phase(task.phase)), tight(duration(task.started_at, task.finished_at)),
     tight(String(task.attempts.length || "–")), el("td", {}, el("div", { class: "why" }, why)), tight(log));
 }
 

@@ -16,9 +16,11 @@ const by = (id) => document.getElementById(id);
 function row(run) {
   const link = el("a", { href: "/run/" + run.id }, String(run.id));
   const name = el("a", { href: "/run/" + run.id }, run.name);
+  const told = run.reason && (run.phase === "failed" || run.phase === "stopped");
+  const why = told ? el("div", { class: "brief", title: run.reason }, run.reason) : null;
   const cell = (content, tight = false) => el("td", tight ? { class: "tight" } : {}, content);
   return el("tr", {},
-    cell(link, true), cell(name), cell(run.project), cell(phase(run.phase), true), cell(moment(run.submitted_at), true),
+    cell(link, true), el("td", {}, name, why), cell(run.project), cell(phase(run.phase), true), cell(moment(run.submitted_at), true),
     cell(duration(run.started_at, run.finished_at), true), cell(run.created_by || "–"));
 }
 
