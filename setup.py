@@ -11,6 +11,18 @@ REQUIREMENTS = [
     if line.strip() and not line.startswith(("#", "-"))
 ]
 
+
+
+def shipped(folder: str) -> list[tuple[str, list[str]]]:
+    """The files of a folder beside the package, for `share/cube-studio`: `myapp.utils.shipped` finds them there."""
+    found: dict[str, list[str]] = {}
+    for path in sorted((HERE / folder).rglob("*")):
+        place = path.relative_to(HERE)
+        if path.is_file() and not any(part.startswith((".", "__pycache__")) for part in place.parts):
+            found.setdefault(f"share/cube-studio/{place.parent.as_posix()}", []).append(place.as_posix())
+    return list(found.items())
+
+
 setup(
     name="cube-studio",
     version="0.1.0",
@@ -22,6 +34,7 @@ setup(
     packages=find_packages(include=["myapp", "myapp.*"]),
     include_package_data=True,
     package_data={"myapp": ["py.typed", "templates/**", "static/**", "translations/**", "example/**", "init/**"]},
+    data_files=shipped("job-template") + shipped("migrations"),
     install_requires=REQUIREMENTS,
     extras_require={"ldap": ["python-ldap==3.4.8"]},
     entry_points={"console_scripts": ["cube = myapp.cli:main"]},

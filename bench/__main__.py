@@ -7,6 +7,7 @@ import json
 import os
 import platform as machine
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -60,6 +61,7 @@ def chosen(args: argparse.Namespace) -> list[str]:
 
 def main() -> int:
     args = arguments()
+    signal.signal(signal.SIGTERM, lambda signum, frame: sys.exit(143))  # so that nothing is left running
     peers = chosen(args)
     RESULTS.mkdir(exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="cube-bench-"))

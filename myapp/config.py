@@ -10,6 +10,8 @@ from typing import Literal
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from myapp.utils.shipped import shipped
+
 
 class Settings(BaseSettings):
     """See `docs/reference/settings.md`, which is generated from these descriptions."""
@@ -80,7 +82,7 @@ class Settings(BaseSettings):
 
     @property
     def catalog(self) -> Path:
-        return self.catalog_root or Path(__file__).resolve().parent.parent / "job-template"
+        return self.catalog_root or shipped("job-template")
 
 
 def load_settings(**overrides: object) -> Settings:

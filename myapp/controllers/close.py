@@ -26,11 +26,15 @@ MAX_STEP = 2**63 - 1
 LAST_MOMENT = 253_402_300_799.0  # of the year 9999, the last that a calendar can show
 
 
-def seal(engine: Engine, backend: ExecutionBackend, view: Any) -> None:
-    """Seal and close a finalizing attempt. Safe to repeat: everything is stored under keys of the attempt.
+def seal(engine: Engine, backend: ExecutionBackend, view: Any, evidence: dict[str, Any] | None = None) -> None:
+    """Seal and close an ended attempt. Safe to repeat: everything is stored under keys of the attempt.
 
-    When the store cannot take it (full, away) the attempt stays finalizing and is tried again; nothing is lost.
+    `evidence`: its outcome and what goes with it, unless they are written already (it is finalizing). When the store
+    cannot take it (full, away) the attempt becomes or stays finalizing and is tried again; nothing is lost.
     """
+    for name, value in (evidence or {}).items():
+        setattr(view, name, value)
+    engine.crash("finalizing")
     key = AttemptKey(view.project, view.id, view.object_name)
     outcome = Outcome(view.outcome)
     try:
@@ -39,14 +43,7 @@ def seal(engine: Engine, backend: ExecutionBackend, view: Any) -> None:
         outputs, problems = _keep(engine, view, collected) if outcome is Outcome.SUCCEEDED else ([], [])
     except (OSError, BackendError) as error:
         log.error("sealing failed, will be tried again", attempt=view.id, error=str(error))
-        with engine.context.database.write() as unit:
-            run_store.note_attempt(
-                unit.connection,
-                view.id,
-                view.version,
-                message=f"waiting for the store: {error}"[:2000],
-                next_check_at=unit.now + SEAL_RETRY_S,
-            )
+        _wait_for_store(engine, view, evidence, f"waiting for the store: {error}"[:2000])
         return
     engine.crash("sealed")
     diagnosis = (
@@ -78,7 +75,36 @@ def seal(engine: Engine, backend: ExecutionBackend, view: Any) -> None:
         }
         for c in chunks
     ]
-    close(engine, view, outcome, diagnosis, outputs=outputs, metrics=metrics, logs=logs, problems=problems)
+    close(
+        engine,
+        view,
+        outcome,
+        diagnosis,
+        evidence=evidence,
+        outputs=outputs,
+        metrics=metrics,
+        logs=logs,
+        problems=problems,
+    )
+
+
+def _wait_for_store(engine: Engine, view: Any, evidence: dict[str, Any] | None, message: str) -> None:
+    with engine.context.database.write() as unit:
+        columns: dict[str, Any] = {"message": message, "next_check_at": unit.now + SEAL_RETRY_S}
+        if evidence is None:
+            run_store.note_attempt(unit.connection, view.id, view.version, **columns)
+            return
+        unit.lock_run(view.run_id)
+        unit.move(
+            Entity.ATTEMPT,
+            view.id,
+            view.run_id,
+            view.version,
+            AttemptPhase(view.phase),
+            AttemptPhase.FINALIZING,
+            note=message,
+            **(evidence | columns),
+        )
 
 
 def _keep(engine: Engine, view: Any, collected: Collected) -> tuple[list[dict[str, Any]], list[str]]:
@@ -102,7 +128,7 @@ def _keep(engine: Engine, view: Any, collected: Collected) -> tuple[list[dict[st
             continue
         try:
             stored = engine.context.artifacts.put(view.project, view.run_id, view.node_key, view.attempt_no, name, path)
-        except CubeError as error:          # what the job left cannot be an artifact: trying again would not change it
+        except CubeError as error:  # what the job left cannot be an artifact: trying again would not change it
             problems.append(f"artifact {name} was not kept: {error.message}")
             continue
         rows.append(
@@ -144,6 +170,7 @@ def close(
     outcome: Outcome,
     diagnosis: Diagnosis | None,
     *,
+    evidence: dict[str, Any] | None = None,
     outputs: list[dict[str, Any]] | None = None,
     metrics: list[dict[str, Any]] | None = None,
     logs: list[dict[str, Any]] | None = None,
@@ -154,7 +181,10 @@ def close(
     summary = diagnosis.summary if diagnosis else ""
     with engine.context.database.write() as unit:
         run = unit.lock_run(view.run_id)
-        extra: dict[str, Any] = {}
+        extra: dict[str, Any] = {"message": summary[:2000]} | (evidence or {})
+        path = [AttemptPhase(view.phase), AttemptPhase(str(outcome))]
+        if path[0] in (AttemptPhase.ARMED, AttemptPhase.RELEASED):
+            path.insert(1, AttemptPhase.FINALIZING)
         if view.phase == AttemptPhase.PLANNED:
             extra = {
                 "finished_at": unit.now,
@@ -168,8 +198,7 @@ def close(
             view.id,
             view.run_id,
             view.version,
-            AttemptPhase(view.phase),
-            AttemptPhase(str(outcome)),
+            *path,
             note=summary,
             live_guard=None,
             next_check_at=unit.now + REAP_DELAY_S,

@@ -82,8 +82,7 @@ def _look(engine: Engine, backend: ExecutionBackend, view: Any) -> bool:
             _stop(engine, backend, view, decision, now)
         case Do.FINALIZE:
             assert decision.outcome is not None
-            _finalize(engine, view, decision.outcome, observation)
-            close.seal(engine, backend, view)
+            close.seal(engine, backend, view, _evidence(engine, view, decision.outcome, observation))
             return False
         case Do.SEAL:
             close.seal(engine, backend, view)
@@ -233,15 +232,15 @@ def _stop(engine: Engine, backend: ExecutionBackend, view: Any, decision: Decisi
         _note(engine, view, None, stop_asked_at=None, next_check_at=now + VERB_RETRY_S)
 
 
-def _finalize(engine: Engine, view: Any, outcome: Outcome, observation: Observation | None) -> None:
-    """-> finalizing, with the outcome and all the evidence there will ever be."""
+def _evidence(engine: Engine, view: Any, outcome: Outcome, observation: Observation | None) -> dict[str, Any]:
+    """The outcome and all the evidence there will ever be: columns of the attempt."""
     gone = observation is None or observation.state is ObservedState.ABSENT
     seen = None if gone else observation
     stop_reason = StopReason(view.stop_reason) if view.stop_reason else None
     diagnosis = diagnose(outcome, stop_reason, seen)
     ranks = seen.ranks if seen else ()
     bad = next((r.exit_code for r in ranks if r.exit_code), None)
-    columns: dict[str, Any] = {
+    return {
         "outcome": str(outcome),
         "observed": str(observation.state) if observation else "",
         "ranks": [launch.rank_json(r) for r in ranks],
@@ -253,23 +252,6 @@ def _finalize(engine: Engine, view: Any, outcome: Outcome, observation: Observat
         "finished_at": max((r.finished_at for r in ranks if r.finished_at), default=None)
         or engine.context.database.clock(),
     }
-    with engine.context.database.write() as unit:
-        unit.lock_run(view.run_id)
-        view.version = unit.move(
-            Entity.ATTEMPT,
-            view.id,
-            view.run_id,
-            view.version,
-            AttemptPhase(view.phase),
-            AttemptPhase.FINALIZING,
-            note=columns["message"],
-            next_check_at=unit.now + LOST_RING_NET_S,
-            **columns,
-        )
-    view.phase = AttemptPhase.FINALIZING
-    for name, value in columns.items():
-        setattr(view, name, value)
-    engine.crash("finalizing")
 
 
 def _keep_watching(engine: Engine, view: Any, observation: Observation | None, decision: Decision, now: float) -> None:

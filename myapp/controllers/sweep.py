@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import structlog
 
 from myapp.controllers.engine import Engine
@@ -15,6 +12,7 @@ from myapp.persistence.unit_of_work import Topic
 
 log = structlog.get_logger(__name__)
 LIMIT = 500
+REAP_BATCH = 50
 UNANSWERED_AFTER_S = 2.0
 REAP_RETRY_S = 60.0
 ORPHAN_AFTER_S = 60.0  # an object younger than this may still be about to be recorded
@@ -44,32 +42,29 @@ class Rung:
 
 
 def due(engine: Engine, rung: Rung) -> int:
-    """Ring every row whose time has come and every doorbell left unanswered; delete what ended. How many."""
+    """Ring every row whose time has come and every doorbell left unanswered; how many there are."""
     database = engine.context.database
     with database.read() as connection:
         now = database.clock()
         attempts = due_store.due_attempts(connection, now, LIMIT)
-        ended = due_store.ended_unreaped(connection, attempts) if attempts else []
         runs = due_store.due_runs(connection, now, LIMIT)
         bells = due_store.unanswered(connection, now - UNANSWERED_AFTER_S, LIMIT)
-    over = {row.id for row in ended}
     rings = {(Topic(topic), key): at for (topic, key), at in bells.items()}
     rings |= {(Topic.RUN, str(run_id)): at for run_id, at in runs.items()}
-    rings |= {(Topic.ATTEMPT, str(attempt_id)): at for attempt_id, at in attempts.items() if attempt_id not in over}
+    rings |= {(Topic.ATTEMPT, str(attempt_id)): at for attempt_id, at in attempts.items()}
     for bell, since in rings.items():
         if rung.may(bell, since, now):
             database.bell.ring(*bell)
     rung.forget(now)
-    reaped, left = _reap(engine, ended)
-    if reaped or left:
-        with database.write() as unit:
-            due_store.mark_reaped(unit.connection, reaped)
-            due_store.look_later(unit.connection, left, now + REAP_RETRY_S)
-    return len(rings) + len(reaped)
+    return len(rings)
 
 
-def _reap(engine: Engine, ended: Sequence[Any]) -> tuple[list[int], list[int]]:
-    """Delete the objects of ended attempts. Returns (deleted, to be tried again)."""
+def reap(engine: Engine) -> int:
+    """Delete the objects of ended attempts, one batch; how many were due. Slow: never where bells are rung."""
+    database = engine.context.database
+    with database.read() as connection:
+        now = database.clock()
+        ended = due_store.unreaped(connection, now, REAP_BATCH)
     reaped: list[int] = []
     left: list[int] = []
     for row in ended:
@@ -86,7 +81,11 @@ def _reap(engine: Engine, ended: Sequence[Any]) -> tuple[list[int], list[int]]:
         except Exception as error:  # one object that cannot be deleted must not keep the others
             log.warning("reap failed, will be tried again", attempt=row.id, error=str(error))
             left.append(row.id)
-    return reaped, left
+    if ended:
+        with database.write() as unit:
+            due_store.mark_reaped(unit.connection, reaped)
+            due_store.look_later(unit.connection, left, now + REAP_RETRY_S)
+    return len(ended)
 
 
 def live(engine: Engine) -> int:

@@ -28,9 +28,14 @@ class Watcher(Protocol):
 
 
 def run(engine: Engine, watcher: Watcher, stop: threading.Event, *, report: Callable[[], None] = lambda: None) -> None:
-    """Loop until `stop` is set. `report` is called about once a minute (to write down what the backends have)."""
+    """Loop until `stop` is set. `report` is called about once a minute (to write down what the backends have).
+
+    What may take long (deleting what ended, looking for orphans) is done beside it, so that no event waits for it.
+    """
+    keeper = threading.Thread(target=_keep_house, args=(engine, stop, report), name="housekeeping", daemon=True)
+    keeper.start()
     rung, heard = sweep.Rung(), Heard()
-    due_at = orphans_at = time.monotonic()
+    due_at = time.monotonic()
     all_seen = False  # nobody knows what was missed before a start, or while the database was away
     while not stop.is_set():
         now = time.monotonic()
@@ -43,12 +48,27 @@ def run(engine: Engine, watcher: Watcher, stop: threading.Event, *, report: Call
             all_seen = all_seen or _quietly("live", lambda: sweep.live(engine))
             all_seen = _quietly("due", lambda: sweep.due(engine, rung)) and all_seen
             _quietly("heard", lambda: heard.again(engine, time.monotonic()))
-        if now >= orphans_at:
-            orphans_at = now + ORPHANS_EVERY_S
+    keeper.join(timeout=5.0)
+    watcher.close()
+
+
+def _keep_house(engine: Engine, stop: threading.Event, report: Callable[[], None]) -> None:
+    """Delete what ended; once a minute report what there is and look for orphans."""
+    orphans_at = time.monotonic()
+    while True:
+        _quietly("reap", lambda: _reap_all(engine, stop))
+        if time.monotonic() >= orphans_at:
+            orphans_at = time.monotonic() + ORPHANS_EVERY_S
             _quietly("report", report)
             for kind in engine.backends:
                 _quietly("orphans", lambda kind=kind: sweep.orphans(engine, kind))  # type: ignore[misc]
-    watcher.close()
+        if stop.wait(TICK_S):
+            return
+
+
+def _reap_all(engine: Engine, stop: threading.Event) -> None:
+    while not stop.is_set() and sweep.reap(engine) >= sweep.REAP_BATCH:
+        pass
 
 
 def _quietly(what: str, step: Callable[[], object]) -> bool:

@@ -32,8 +32,6 @@ def check_backend(
             ))
     if body.get("image"):
         problems.append(_idle("image", f"{field}.image", node, "name packages in environment.requirements"))
-    if body.get("elastic"):
-        problems.append(_idle("elastic", f"{field}.elastic", node, "its number of workers is fixed"))
     if body.get("queue") not in (None, "default"):
         problems.append(_idle("queue", f"{field}.queue", node, "all jobs share one queue; use priority"))
     resources = body.get("resources")

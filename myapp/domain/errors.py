@@ -131,4 +131,5 @@ def invalid_document(what: str, problems: list[Problem]) -> Invalid:
     first = problems[0]
     where = f"{first.field}: " if first.field else ""
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return Invalid(f"{what}: {where}{first.message}{more}", code=first.code, problems=problems, resolution=first.resolution)
+    message = f"{what}: {where}{first.message}{more}"
+    return Invalid(message, code=first.code, problems=problems, resolution=first.resolution)

@@ -12,7 +12,15 @@ from myapp.persistence.run_store import ATTEMPT, OUTBOX, PROJECT, RUN, TASK
 
 _DUE_ATTEMPTS = (
     select(ATTEMPT.c.id, ATTEMPT.c.next_check_at)
-    .where(ATTEMPT.c.next_check_at <= bindparam("b_now"))
+    .where(ATTEMPT.c.next_check_at <= bindparam("b_now"), ATTEMPT.c.live_guard.is_not(None))
+    .order_by(ATTEMPT.c.next_check_at)
+    .limit(bindparam("b_limit"))
+)
+_UNREAPED = (
+    select(ATTEMPT.c.id, ATTEMPT.c.backend, ATTEMPT.c.object_name, ATTEMPT.c.handle, PROJECT.c.slug.label("project"))
+    .join(RUN, RUN.c.id == ATTEMPT.c.run_id)
+    .join(PROJECT, PROJECT.c.id == RUN.c.project_id)
+    .where(ATTEMPT.c.next_check_at <= bindparam("b_now"), ATTEMPT.c.live_guard.is_(None))
     .order_by(ATTEMPT.c.next_check_at)
     .limit(bindparam("b_limit"))
 )
@@ -37,7 +45,7 @@ _UNANSWERED = (
 
 
 def due_attempts(connection: Connection, now: float, limit: int) -> dict[int, float]:
-    """Attempts to look at, and since when (unix seconds)."""
+    """Live attempts to look at, and since when (unix seconds)."""
     return {r[0]: r[1] for r in connection.execute(_DUE_ATTEMPTS, {"b_now": now, "b_limit": limit})}
 
 
@@ -68,16 +76,9 @@ def next_due(connection: Connection) -> float | None:
     return min((row[0] for row in connection.execute(query)), default=None)
 
 
-def ended_unreaped(connection: Connection, attempt_ids: Iterable[int]) -> Sequence[Any]:
-    """Those of the given attempts that have ended and whose objects may still exist."""
-    return connection.execute(
-        select(
-            ATTEMPT.c.id, ATTEMPT.c.backend, ATTEMPT.c.object_name, ATTEMPT.c.handle, PROJECT.c.slug.label("project")
-        )
-        .join(RUN, RUN.c.id == ATTEMPT.c.run_id)
-        .join(PROJECT, PROJECT.c.id == RUN.c.project_id)
-        .where(ATTEMPT.c.id.in_(list(attempt_ids)), ATTEMPT.c.phase.in_([str(p) for p in ATTEMPT_TERMINAL]))
-    ).all()
+def unreaped(connection: Connection, now: float, limit: int) -> Sequence[Any]:
+    """Ended attempts whose objects may still exist and whose time has come, longest overdue first."""
+    return connection.execute(_UNREAPED, {"b_now": now, "b_limit": limit}).all()
 
 
 def owners(connection: Connection, backend: str, object_names: Sequence[str]) -> dict[str, Any]:
@@ -105,7 +106,7 @@ def mark_reaped(connection: Connection, attempt_ids: Sequence[int]) -> None:
 
 
 def live_attempts_after(connection: Connection, after_guard: int, limit: int) -> dict[int, int]:
-    """Attempts that have not ended, `live_guard` -> id, in the guard's order: by its index, however long the history."""
+    """Attempts that have not ended, `live_guard` -> id, in the guard's order: by its index, whatever the history."""
     rows = connection.execute(
         select(ATTEMPT.c.live_guard, ATTEMPT.c.id)
         .where(ATTEMPT.c.live_guard > after_guard)

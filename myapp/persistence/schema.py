@@ -17,6 +17,7 @@ from sqlalchemy.pool import NullPool
 
 from myapp.persistence.database import WriteGate
 from myapp.persistence.database import _gate_path as gate_path
+from myapp.utils.shipped import shipped
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -169,8 +170,8 @@ def _config() -> Config:
 
 
 def scripts() -> Path:
-    """The folder of the migration scripts: beside the package."""
-    return Path(__file__).resolve().parents[2] / "migrations"
+    """The folder of the migration scripts."""
+    return shipped("migrations")
 
 
 def _check_known(found: str | None) -> None:

@@ -46,10 +46,25 @@ def preload(settings: Settings) -> None:
     load_catalog(settings.catalog)
 
 
+def plain_log(settings: Settings) -> None:
+    """One line an event. A traceback never shows the values of variables: they hold people's secrets."""
+    import structlog
+
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S", utc=False),
+            structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(settings.log_level),
+    )
+
+
 def run_web(settings: Settings) -> int:
     from myapp.composition import create_platform
     from myapp.views.server import serve
 
+    plain_log(settings)
     arbiter = os.getpid()
     os.register_at_fork(after_in_child=lambda: process.die_with_parent(arbiter))  # gunicorn's workers
     serve(create_platform(settings))
@@ -63,6 +78,7 @@ def run_worker(settings: Settings) -> int:
     from myapp.composition import create_platform
     from myapp.tasks.celery_app import create_celery
 
+    plain_log(settings)
     # It warns of root, because its pickle serializer would be dangerous; ours takes JSON only.
     warnings.filterwarnings("ignore", category=SecurityWarning)
     celery = create_celery(create_platform(settings, durable=False).engine, settings.redis)
@@ -104,6 +120,7 @@ def run_beat(settings: Settings) -> int:
 def run_watch(settings: Settings) -> int:
     from myapp.composition import create_platform
 
+    plain_log(settings)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda signum, frame: stop.set())
     signal.signal(signal.SIGINT, lambda signum, frame: stop.set())

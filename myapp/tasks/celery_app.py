@@ -7,6 +7,7 @@ from collections.abc import Callable
 import structlog
 from celery import Celery
 from celery.signals import worker_ready
+from kombu import Queue
 from sqlalchemy.exc import DBAPIError
 
 from myapp.controllers import work
@@ -33,6 +34,7 @@ def make_app(redis_url: str, *, answer_s: float = 10.0) -> Celery:
         result_backend=None,
         task_ignore_result=True,
         task_store_errors_even_if_ignored=False,
+        task_queues=[Queue("cube", no_ack=True)],  # a lost ring is only late: the outbox and the sweep are the net
         task_default_queue="cube",
         task_acks_late=False,
         task_serializer="json",

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import orjson
 from flask import request
 from pydantic import BaseModel, ValidationError
-from werkzeug.exceptions import RequestEntityTooLarge, UnsupportedMediaType
+from werkzeug.exceptions import BadRequest, RequestEntityTooLarge, UnsupportedMediaType
 
 from myapp.catalog.yamldoc import LoadedDocument, load_document
 from myapp.domain.documents import problems_of
@@ -49,6 +49,8 @@ def read_document(*, yaml: bool = True) -> Document:
     raw = request.get_data(cache=False)
     if request.content_length is None and len(raw) >= MAX_BODY:
         raise RequestEntityTooLarge  # sent in chunks, and cut off at the limit
+    if len(raw) < (request.content_length or 0):
+        raise BadRequest("the connection ended before the whole body had come")  # half a document may look like one
     if not raw.strip():
         raise Invalid(
             "the request has no body", code="missing_body", resolution="Send the document as the request's body."

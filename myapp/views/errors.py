@@ -8,10 +8,11 @@ import secrets
 from typing import Any
 
 from flask import Flask, Response, current_app, render_template, request
+from gunicorn.http.errors import NoMoreData, ParseException
 from redis.exceptions import RedisError
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import BadRequest, HTTPException
 
 from myapp.domain.errors import CubeError, Unauthenticated, Unavailable
 from myapp.domain.runs.transitions import StaleRow
@@ -29,6 +30,7 @@ _HTTP_CODES = {
     416: ("bad_range", None),
 }
 _RETRY_S = 5
+_MOST_DRAINED = 16 * 1024 * 1024
 
 
 def install(app: Flask) -> None:
@@ -52,10 +54,24 @@ def on_http_error(error: HTTPException) -> Response:
     if error.response is not None:
         return error.get_response()  # type: ignore[return-value]
     status = error.code or 500
+    if status == 413:
+        _drain()
     code, resolution = _HTTP_CODES.get(status, (str(error.name).lower().replace(" ", "_"), None))
     message = "there is nothing at this address" if status == 404 else str(error.description or error.name)
     headers = {k: v for k, v in error.get_headers() if k.lower() not in ("content-type", "content-length")}
     return _reply(status, {"code": code, "message": message, "detail": None, "resolution": resolution}, headers)
+
+
+def _drain() -> None:
+    """Take in some of what is still being sent: many clients read the answer only when they could send everything."""
+    if not request.environ.get("wsgi.input_terminated"):
+        return
+    body, left = request.environ["wsgi.input"], _MOST_DRAINED
+    try:
+        while left > 0 and (block := body.read(64 * 1024)):
+            left -= len(block)
+    except (OSError, ParseException):
+        pass
 
 
 def on_exception(error: Exception) -> Response:
@@ -67,6 +83,8 @@ def on_exception(error: Exception) -> Response:
             "resolution": "Try again.",
         }
         return _reply(409, body, {})
+    if isinstance(error, ParseException | NoMoreData):
+        return on_http_error(BadRequest("the body was not sent as HTTP demands, or not to its end"))
     unavailable = _unavailable(error)
     if unavailable:
         log.warning("%s %s: %s (%s)", request.method, request.path, unavailable, type(error).__name__)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import socket
+import time
 from typing import TYPE_CHECKING, Any
 
 from gunicorn import sock
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 _GRACE_S = 10
 _KEEP_ALIVE_S = 30
 _BACKLOG = 512
+_PATIENCE_S = 30.0  # for a whole request to arrive
+_HURRY_S = 1.0  # the same, while most threads wait for requests to arrive
 
 
 class Worker(ThreadWorker):
@@ -28,6 +32,35 @@ class Worker(ThreadWorker):
     """
 
     alone = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._arriving: dict[Any, float] = {}
+
+    def handle(self, conn: Any) -> Any:
+        self._arriving[conn] = time.monotonic()
+        try:
+            return super().handle(conn)
+        finally:
+            self._arriving.pop(conn, None)
+
+    def handle_request(self, req: Any, conn: Any) -> Any:
+        if req.method in ("GET", "HEAD"):
+            self._arriving.pop(conn, None)  # it is all there
+        return super().handle_request(req, conn)
+
+    def notify(self) -> None:
+        """Called every second. Clients that send a request too slowly, each holding a thread, are cut off: what they
+        have sent is still read and answered, but no more is waited for."""
+        super().notify()
+        arriving = list(self._arriving.items())
+        patience = _HURRY_S if len(arriving) > self.cfg.threads // 2 else _PATIENCE_S
+        for conn, since in arriving:
+            if time.monotonic() - since > patience:
+                try:
+                    conn.sock.shutdown(socket.SHUT_RD)
+                except OSError:
+                    pass
 
     def init_signals(self) -> None:
         super().init_signals()

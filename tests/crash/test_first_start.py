@@ -24,7 +24,7 @@ def test_killed_at_any_moment_of_the_first_start(tmp_path: Path) -> None:
     chosen = harness.seed()
     dice = random.Random(chosen)
     print(f"CUBE_CRASH_SEED={chosen}")
-    for number in range(harness.rounds(1) * 4):
+    for number in range(harness.rounds(1) * 2):
         folder = tmp_path / str(number)
         folder.mkdir()
         cube = Tree(folder)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Row, func, insert, select
 
+from myapp.backends.fake.backend import FakeBackend
 from myapp.backends.local.backend import LocalBackend
 from myapp.backends.local.settings import LocalSettings
 from myapp.backends.local.watcher import LocalWatcher
@@ -19,7 +22,7 @@ from myapp.catalog import catalog_root, load_catalog
 from myapp.controllers import sweep, work
 from myapp.controllers.engine import Engine
 from myapp.domain.permissions import PLATFORM
-from myapp.domain.ports import ExecutionBackend
+from myapp.domain.ports import AttemptKey, ExecutionBackend, Handle
 from myapp.domain.runs.phases import RUN_TERMINAL
 from myapp.domain.runs.retry import RetryPolicy
 from myapp.models import Flavor, Project
@@ -77,6 +80,20 @@ class CollectingBell:
         if not self.rung:
             return None
         return self.rung.pop(self.random.randrange(len(self.rung)) if self.random else 0)
+
+
+class CountingBackend(FakeBackend):
+    """Remembers how often each object's command was started, also after the object was deleted."""
+
+    def fire(self, key: AttemptKey, handle: Handle) -> None:
+        with self._lock:
+            before = self.starts(key.object_name)
+            super().fire(key, handle)
+            self.fired[key.object_name] += self.starts(key.object_name) - before
+
+    @cached_property
+    def fired(self) -> Counter[str]:
+        return Counter()
 
 
 class Died(BaseException):
@@ -275,10 +292,11 @@ class House:
     def wait(self, *run_ids: int, skipping: bool = False) -> list[Row[Any]]:
         """Work until the runs have ended. `skipping`: the clock jumps over every wait (frozen clocks want that)."""
         for run_id in run_ids:
-            self.until(
-                lambda run_id=run_id: self.run(run_id).phase in RUN_TERMINAL, f"end of run {run_id}", skipping=skipping
-            )
+            self.until(partial(self.ended, run_id), f"end of run {run_id}", skipping=skipping)
         return [self.run(run_id) for run_id in run_ids]
+
+    def ended(self, run_id: int) -> bool:
+        return self.run(run_id).phase in RUN_TERMINAL
 
     def end(self, run_id: int, *, skipping: bool = False) -> Row[Any]:
         return self.wait(run_id, skipping=skipping)[0]

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def submit(house: House, shape: str, size: int) -> int:
     else:
         keys = [f"t{i}" for i in range(size - 1)]
         tasks = [*({"name": key, **BODY} for key in keys), {"name": "last", "dependsOn": keys, **BODY}]
-    return house.submit(tasks, name=f"{shape}-{size}", **({"parallelism": 4} if shape == "fan-in" else {}))
+    return house.submit(tasks, name=f"{shape}-{size}", parallelism=4 if shape == "fan-in" else None)
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,10 @@ def test_a_task_costs_the_same_in_a_run_of_any_size(house: House, shape: str) ->
     assert max(c.steps for c in costs[10_000]) <= 1.3 * max(c.steps for c in costs[20]) + 200
 
 
+def active(house: House, run_id: int, key: str) -> bool:
+    return house.phases(run_id)[key] == "active"
+
+
 def test_a_task_that_reads_outputs_pays_for_those_it_reads(house: House) -> None:
     costs = []
     for size in (2, 400):
@@ -147,7 +152,7 @@ def test_a_task_that_reads_outputs_pays_for_those_it_reads(house: House) -> None
             ],
             name=f"outputs-{size}",
         )
-        house.until(lambda run_id=run_id: house.phases(run_id)["gate"] == "active", skipping=True)
+        house.until(partial(active, house, run_id, "gate"), skipping=True)
         gate = next(a for a in house.attempts(run_id) if a.node_key == "gate")
         with counted(house) as cost:
             house.answer((Topic.ATTEMPT, str(gate.id)))

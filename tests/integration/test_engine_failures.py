@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,16 @@ from myapp.persistence import due_store
 from myapp.persistence.run_store import ATTEMPT
 from myapp.persistence.unit_of_work import Topic
 from myapp.services.cancel_run import cancel_run
-from tests.integration.engine_harness import Clock, CollectingBell, Died, House, dies_at, shell, tasks_of
+from tests.integration.engine_harness import (
+    Clock,
+    CollectingBell,
+    CountingBackend,
+    Died,
+    House,
+    dies_at,
+    shell,
+    tasks_of,
+)
 
 Build = Callable[..., House]
 CHAIN = tasks_of(a=shell("true"), b={"dependsOn": ["a"], **shell("true")})
@@ -174,6 +183,17 @@ def test_a_launch_that_the_backend_spoils_costs_the_infrastructures_budget(build
     assert house.tasks(run.id)["a"].user_failures == 0
 
 
+def test_a_release_that_fails_is_not_hammered(build: Build) -> None:
+    house = build(lambda clock: FakeBackend(Script(run_s=1.0), clock))
+    fake(house).fail("fire", *[Transient("away")] * 3)
+    run_id = house.submit(tasks_of(a=shell("true")))
+    house.drain()
+    assert [verb for verb, _ in fake(house).calls].count("fire") == 1
+    assert [a.next_check_at for a in house.attempts(run_id)] == [house.clock() + 2.0]
+    assert house.end(run_id, skipping=True).phase == "succeeded"
+    assert [verb for verb, _ in fake(house).calls].count("fire") == 4
+
+
 @pytest.mark.parametrize("verb", ["fire", "stop", "collect", "observe", "reap"])
 def test_a_verb_that_fails_once_is_tried_again_soon(build: Build, verb: str) -> None:
     house = build(lambda clock: FakeBackend(Script(run_s=None if verb == "stop" else 1.0), clock))
@@ -253,16 +273,8 @@ def until_end(house: House, run_id: int, crash: Callable[[str], None]) -> int:
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("lost", [False, True], ids=["bells heard", "bells lost"])
 def test_death_at_each_point(build: Build, point: str, times: int, lost: bool) -> None:
-    starts: dict[str, int] = {}
-
-    class Counting(FakeBackend):
-        def fire(self, key: AttemptKey, handle: Handle) -> None:
-            before = self.starts(key.object_name)
-            super().fire(key, handle)
-            starts[key.object_name] = starts.get(key.object_name, 0) + self.starts(key.object_name) - before
-
     house = build(
-        lambda clock: Counting(Script(run_s=1.0, collected=Collected(values={"x": 1})), clock),
+        lambda clock: CountingBackend(Script(run_s=1.0, collected=Collected(values={"x": 1})), clock),
         bell=CollectingBell(loses=lost),
     )
     run_id = house.submit(
@@ -278,8 +290,55 @@ def test_death_at_each_point(build: Build, point: str, times: int, lost: bool) -
     assert [(a.node_key, a.phase, a.attempt_no) for a in sorted(house.attempts(run_id), key=lambda a: a.node_key)] == [
         (key, "succeeded", 1) for key in "abcd"
     ]
-    assert sorted(starts.values()) == [1, 1, 1, 1]
+    assert sorted(house.backend.fired.values()) == [1, 1, 1, 1]  # type: ignore[attr-defined]
     assert house.outputs(run_id) == {key: {"x": 1} for key in "abcd"}
+    house.check()
+
+
+class Mortal(CollectingBell):
+    """The process dies right after its n-th commit, before it can ring for it or go on."""
+
+    def __init__(self, left: int) -> None:
+        super().__init__()
+        self.left = left
+
+    def moved(self, runs: Mapping[int, int]) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise Died("after a commit")
+
+
+SHAPES: dict[str, list[dict[str, Any]]] = {
+    "diamond": tasks_of(
+        a=shell("true"),
+        b={"dependsOn": ["a"], **shell("true", retry={"limit": 1, "backoff": 3})},
+        c={"dependsOn": ["a"], **shell("true")},
+        d={"dependsOn": ["b", "c"], **shell("true")},
+    ),
+    "several batches of tasks that are skipped": tasks_of(
+        **{f"s{i}": {"skip": True, **shell("true")} for i in range(250)},
+        last={"dependsOn": [f"s{i}" for i in range(250)], "trigger": "all_done", **shell("true")},
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_death_after_every_single_commit(build: Build, shape: str) -> None:
+    house = build(lambda clock: CountingBackend(Script(run_s=1.0), clock))
+    deaths = 0
+    for commit in range(1, 1000):
+        run_id = house.submit(SHAPES[shape], name=f"run-{commit}")
+        bell = Mortal(commit)
+        house.bell = house.database.bell = bell
+        died = until_end(house, run_id, lambda point: None)
+        assert house.run(run_id).phase == "succeeded"
+        assert {a.attempt_no for a in house.attempts(run_id)} == {1}
+        deaths += died
+        if not died:
+            break
+    assert deaths == commit - 1 >= 3
+    assert isinstance(house.backend, CountingBackend)
+    assert set(house.backend.fired.values()) == {1}
     house.check()
 
 
@@ -292,7 +351,7 @@ def test_death_after_the_stop_was_noted(build: Build, command: str) -> None:
     began = house.clock()
     assert until_end(house, run_id, dies_at("stop_noted")) == 1
     assert house.run(run_id).phase == "stopped"
-    assert house.clock() - began < (15 if command == "stops" else 50)
+    assert house.clock() - began < (8 if command == "stops" else 18)
     house.check()
 
 

@@ -192,7 +192,7 @@ def most_at_once(house: House, run_id: int, limit: int) -> int:
         with house.database.read() as connection:
             most = max(most, connection.execute(held).scalar_one())
         assert most <= limit
-        return house.run(run_id).phase == "succeeded"
+        return house.ended(run_id)
 
     house.until(ended)
     return most

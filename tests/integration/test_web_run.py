@@ -251,6 +251,51 @@ def test_a_body_without_a_length_is_bounded_too(own_web: World, served: Served) 
     connection.close()
 
 
+@pytest.mark.parametrize("chunked", [False, True])
+def test_who_sends_far_too_much_gets_to_read_the_answer(own_web: World, served: Served, chunked: bool) -> None:
+    connection, data = served.connect(), b" " * 10_000_000
+    headers = {**own_web.bearer("dev"), "Content-Type": "application/yaml"}
+    connection.request("POST", f"{API}/pipeline/", body=iter([data]) if chunked else data, headers=headers)
+    reply = connection.getresponse()
+    assert (reply.status, json.load(reply)["code"]) == (413, "too_large")
+    connection.close()
+
+
+BROKEN_BODY = b"POST /api/v1/security/login HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize("body", [b"Transfer-Encoding: chunked\r\n\r\nZZ\r\n", b'Content-Length: 500\r\n\r\n{"a"'])
+def test_a_body_that_is_not_http_is_the_client_s_fault(served: Served, body: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=30) as connection:
+        connection.sendall(BROKEN_BODY + body)
+        connection.shutdown(socket.SHUT_WR)
+        assert connection.recv(4096).startswith(b"HTTP/1.1 400 ")
+
+
+def test_half_a_document_is_not_taken_for_a_whole_one(own_web: World, served: Served) -> None:
+    whole = json.dumps({"slug": "half"}).encode()
+    head = f"POST {API}/project/ HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n".encode()
+    bearer = own_web.bearer("admin")["Authorization"]
+    head += f"Authorization: {bearer}\r\nContent-Length: {len(whole) + 9}\r\n".encode()
+    with socket.create_connection(("127.0.0.1", served.port), timeout=30) as connection:
+        connection.sendall(head + b"\r\n" + whole)
+        connection.shutdown(socket.SHUT_WR)
+        assert connection.recv(4096).startswith(b"HTTP/1.1 400 ")
+    assert own_web.client().get(f"{API}/project/half", headers=own_web.bearer("admin")).status_code == 404
+
+
+def test_clients_that_never_finish_do_not_keep_others_from_being_answered(served: Served) -> None:
+    """They are more than there are threads: without the cut-off nobody would be answered again."""
+    with contextlib.ExitStack() as held:
+        for rest in (b'Content-Length: 500\r\n\r\n{"a"', b"X-Slow: ") * 8:
+            slow = held.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=30))
+            slow.sendall(BROKEN_BODY + rest)
+        connection = served.connect()
+        connection.request("GET", "/health")
+        assert connection.getresponse().status == 200
+        connection.close()
+
+
 # --- waking ---
 
 

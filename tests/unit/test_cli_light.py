@@ -30,6 +30,8 @@ print(json.dumps({"code": code, "modules": sorted(sys.modules)}))
         (["db"], 2),
         (["nonsense"], 2),
         (["get", "runs", "--url", "http://127.0.0.1:9"], 3),
+        (["project", "members", "x", "--url", "http://127.0.0.1:9"], 3),
+        (["artifact", "get", "twelve", "a", "b", "--url", "http://127.0.0.1:9"], 2),
         (["logs", "twelve", "--url", "http://127.0.0.1:9"], 2),
         (["apply", "-f", "/nowhere.yaml", "--url", "http://127.0.0.1:9"], 2),
     ],

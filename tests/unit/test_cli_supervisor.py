@@ -206,3 +206,26 @@ def test_pauses_grow_and_start_again_after_a_steady_time() -> None:
     assert (pauses[0], pauses[1], pauses[-1]) == (FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, LONGEST_PAUSE_S)
     child.started = time.monotonic() - 1000
     assert child.plan_restart() == FIRST_PAUSE_S
+
+
+def test_a_traceback_in_the_log_shows_no_values(tmp_path: Path) -> None:
+    script = f"""if True:
+        import structlog
+        from pathlib import Path
+        from myapp.config import Settings
+        from myapp.supervisor.parts import plain_log
+        plain_log(Settings(home=Path({str(tmp_path)!r})))
+        log = structlog.get_logger("test")
+        def fail(password):
+            raise ValueError("broken")
+        try:
+            fail("hun" + "ter2")
+        except ValueError:
+            log.exception("it failed", task="cube.run")
+        log.debug("not shown")
+    """
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert "it failed" in done.stdout
+    assert "ValueError: broken" in done.stdout
+    assert "hunter2" not in done.stdout + done.stderr
+    assert "not shown" not in done.stdout

@@ -212,3 +212,23 @@ def test_trigger_table(upstream: list[TaskPhase], runs: list[bool]) -> None:
 def test_unknown_trigger() -> None:
     with pytest.raises(ValueError, match="sometimes"):
         judge("sometimes", [S])
+
+
+@pytest.mark.parametrize(
+    ("text", "compared"),
+    [
+        ("{{ tasks.eval.outputs.accuracy }} >= 0.99", "0.96 >= 0.99"),
+        ("{{ params.mode }} == part", "'full' == 'part'"),
+        ("{{ params.none }} != null", "null != null"),
+        ("{{ params.flag }} == false", "true == false"),
+        ("{{ params.n }} in [1, 2]", "10 in [1,2]"),
+    ],
+)
+def test_a_condition_is_told_with_what_was_compared(text: str, compared: str) -> None:
+    assert Condition.parse(text).with_values(CONTEXT) == f"{text} ({compared})"
+
+
+def test_long_and_strange_values_are_cut() -> None:
+    told = Condition.parse("{{ params.x }} == a").with_values({"params": {"x": "\x1b[31m" + "y" * 500}})
+    assert told.isprintable()
+    assert len(told) < 120

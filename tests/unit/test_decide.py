@@ -30,7 +30,7 @@ def snapshot(phase: AttemptPhase = P.RELEASED, desired: Desired = Desired.RUN, *
     return AttemptSnapshot(phase, desired, grace_s=GRACE, **facts)
 
 
-def seen(state: ObservedState, **facts: bool) -> Observation:
+def seen(state: ObservedState, **facts: Any) -> Observation:
     return Observation(state, **facts)
 
 

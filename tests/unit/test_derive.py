@@ -62,7 +62,7 @@ def test_trigger_rules_agree_with_their_names(upstream: list[TaskPhase]) -> None
     assert runs(Trigger.ALL_FAILED) is all(p is T.FAILED for p in upstream)
     assert runs(Trigger.ANY_SUCCEEDED) is (T.SUCCEEDED in upstream)
     assert runs(Trigger.ANY_FAILED) is (T.FAILED in upstream)
-    assert runs(Trigger.NONE_FAILED) is not ({T.FAILED, T.STOPPED} & set(upstream))
+    assert runs(Trigger.NONE_FAILED) is not bool({T.FAILED, T.STOPPED} & set(upstream))
     if runs(Trigger.ALL_SUCCEEDED):
         assert runs(Trigger.ANY_SUCCEEDED)
         assert runs(Trigger.NONE_FAILED)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any, NamedTuple
 
 import pytest
@@ -39,7 +39,7 @@ class Row(NamedTuple):
 class Obj(NamedTuple):
     attempt: int
     uid: int
-    state: str          # S inert, R running, D done, T ending
+    state: str  # S inert, R running, D done, T ending
 
 
 class World(NamedTuple):
@@ -63,11 +63,14 @@ class Variant:
     ending_read_as_absent: bool = False
 
 
-@lru_cache(maxsize=None)
+@cache
 def ask(phase: AttemptPhase, desired: Desired, stopping: bool, absent: bool, seen: ObservedState | None) -> Decision:
     snapshot = AttemptSnapshot(
-        phase=phase, desired=desired, stop_reason=StopReason.CANCEL if stopping else None,
-        stop_asked_at=0.0 if stopping else None, absent_since=0.0 if absent else None,
+        phase=phase,
+        desired=desired,
+        stop_reason=StopReason.CANCEL if stopping else None,
+        stop_asked_at=0.0 if stopping else None,
+        absent_since=0.0 if absent else None,
     )
     return decide(snapshot, None if seen is None else Observation(seen), NOW)
 
@@ -106,6 +109,11 @@ def close(row: Row, read: Row) -> Row:
     return ended
 
 
+def close_at_once(row: Row, read: Row, outcome: Outcome) -> Row:
+    sealed = move(row, read.version, AttemptPhase.FINALIZING, outcome=outcome)
+    return close(sealed, sealed)
+
+
 def worker_steps(w: World, i: int, v: Variant) -> Iterator[World]:
     me, row = w.workers[i], w.row
 
@@ -114,7 +122,7 @@ def worker_steps(w: World, i: int, v: Variant) -> Iterator[World]:
         return w._replace(workers=workers, **changes)
 
     if me != IDLE:
-        yield then(IDLE)                                           # killed: forgets everything
+        yield then(IDLE)  # killed: forgets everything
     kind = me[0]
     if kind == "idle":
         if row.phase in ATTEMPT_LIVE:
@@ -125,13 +133,21 @@ def worker_steps(w: World, i: int, v: Variant) -> Iterator[World]:
         yield from create(w, me[1], v, then)
     elif kind == "record":
         read, uid = me[1], me[2]
-        wanted = w.desired is Desired.RUN                          # read again under the lock of the run
+        wanted = w.desired is Desired.RUN  # read again under the lock of the run
         path = [AttemptPhase.ARMED] + ([AttemptPhase.RELEASED] if wanted else [])
-        yield from cas(then, row, read, lambda: move(row, read.version, *path, uid=uid), ("fire", uid, read.number) if wanted else IDLE)
+        yield from cas(
+            then,
+            row,
+            read,
+            lambda: move(row, read.version, *path, uid=uid),
+            ("fire", uid, read.number) if wanted else IDLE,
+        )
     elif kind == "release":
         read = me[1]
         if w.desired is Desired.RUN:
-            yield from cas(then, row, read, lambda: move(row, read.version, AttemptPhase.RELEASED), ("fire", read.uid, read.number))
+            yield from cas(
+                then, row, read, lambda: move(row, read.version, AttemptPhase.RELEASED), ("fire", read.uid, read.number)
+            )
         else:
             yield then(IDLE)
     elif kind == "fire":
@@ -149,7 +165,9 @@ def worker_steps(w: World, i: int, v: Variant) -> Iterator[World]:
         yield then(IDLE, objects=delete(w.objects, me[1]))
     elif kind == "finalize":
         read, outcome = me[1], me[2]
+        # the store was full: finalizing, and closed later; or sealed at once: both steps in one transaction
         yield from cas(then, row, read, lambda: move(row, read.version, AttemptPhase.FINALIZING, outcome=outcome), IDLE)
+        yield from cas(then, row, read, lambda: close_at_once(row, read, outcome), IDLE)
     elif kind == "close":
         read = me[1]
         yield from cas(then, row, read, lambda: close(row, read), IDLE)
@@ -178,9 +196,15 @@ def look(w: World, read: Row, desired: Desired, v: Variant, then: Any) -> Iterat
         d = ask(read.phase, desired, read.stopping, read.absent, one)
         yield then(
             {
-                Do.ARM: ("create", read), Do.CLOSE_UNARMED: ("close_unarmed", read), Do.RELEASE: ("release", read),
-                Do.FIRE: ("fire", read.uid, read.number), Do.STOP: ("note_stop", read), Do.MARK_ABSENT: ("note_absent", read),
-                Do.FINALIZE: ("finalize", read, d.outcome), Do.SEAL: ("close", read), Do.NOTHING: IDLE,
+                Do.ARM: ("create", read),
+                Do.CLOSE_UNARMED: ("close_unarmed", read),
+                Do.RELEASE: ("release", read),
+                Do.FIRE: ("fire", read.uid, read.number),
+                Do.STOP: ("note_stop", read),
+                Do.MARK_ABSENT: ("note_absent", read),
+                Do.FINALIZE: ("finalize", read, d.outcome),
+                Do.SEAL: ("close", read),
+                Do.NOTHING: IDLE,
             }[d.do]
         )
 
@@ -202,7 +226,9 @@ def world_steps(w: World) -> Iterator[World]:
         if obj.state == "T":
             yield w._replace(objects=become(w.objects, obj, None))
         if obj.state in "SR" and w.evictions < MAX_EVICTIONS:
-            yield w._replace(objects=become(w.objects, obj, "T" if obj.state == "R" else None), evictions=w.evictions + 1)
+            yield w._replace(
+                objects=become(w.objects, obj, "T" if obj.state == "R" else None), evictions=w.evictions + 1
+            )
     if w.desired is Desired.RUN:
         yield w._replace(desired=Desired.STOP)
     if w.sweeper != IDLE:
@@ -280,7 +306,13 @@ def test_the_check_is_not_vacuous(protocol: tuple[dict[World, list[World]], set[
     graph, _ = protocol
     ended = {(w.row.number, w.row.phase) for w in graph}
     for number in (1, 2):
-        for phase in (AttemptPhase.ARMED, AttemptPhase.RELEASED, AttemptPhase.FINALIZING, AttemptPhase.SUCCEEDED, AttemptPhase.STOPPED):
+        for phase in (
+            AttemptPhase.ARMED,
+            AttemptPhase.RELEASED,
+            AttemptPhase.FINALIZING,
+            AttemptPhase.SUCCEEDED,
+            AttemptPhase.STOPPED,
+        ):
             assert (number, phase) in ended
     assert (2, AttemptPhase.LOST) in ended
     assert any(o.attempt == 2 and o.state == "R" for w in graph for o in w.objects)

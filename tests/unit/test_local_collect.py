@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,11 @@ from myapp.backends.local.folder import remove_tree
 
 
 @pytest.fixture
-def out(tmp_path: Path) -> Path:
+def out(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "out/values").mkdir(parents=True)
     (tmp_path / "out/artifacts").mkdir()
-    return tmp_path / "out"
+    yield tmp_path / "out"
+    remove_tree(str(tmp_path / "out"))  # deeper than pytest can delete
 
 
 @pytest.mark.parametrize(

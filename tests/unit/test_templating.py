@@ -27,7 +27,7 @@ CONTEXT = make_context(
     creator="ada",
     workspace="/ws",
     at=datetime(2024, 3, 1, 12, 30, 15, tzinfo=UTC),
-    tasks={"train-a": {"phase": "succeeded", "outputs": {"accuracy": 0.97}}},
+    tasks={"train-a": {"phase": "succeeded", "outputs": {"accuracy": 0.97, "a.b.png": "/x/a.b.png", "_m": 1}}},
 )
 VOCABULARY = pipeline_vocabulary(frozenset(CONTEXT["params"]))
 
@@ -45,6 +45,8 @@ VOCABULARY = pipeline_vocabulary(frozenset(CONTEXT["params"]))
         ("[{{ params.none }}]", "[]"),
         ("{{ params.items }} ", '[1,"a"] '),
         ("{{ tasks.train-a.outputs.accuracy }}", 0.97),
+        ("{{ tasks.train-a.outputs.a.b.png }}", "/x/a.b.png"),
+        ("see {{ tasks.train-a.outputs._m }}", "see 1"),
         ("{{ tasks.train-a.phase }}", "succeeded"),
         ("{{ run.id }}/{{ run.name }}", "7/digits-7"),
         ("{{ creator }}", "ada"),

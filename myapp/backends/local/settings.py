@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-RUNTIME = Path(__file__).resolve().parents[3] / "job-template" / "runtime"
+from myapp.utils.shipped import shipped
+
+RUNTIME = shipped("job-template") / "runtime"
 MIB = 1024 * 1024
 
 

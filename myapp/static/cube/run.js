@@ -72,9 +72,10 @@ function draw() {
 function taskRow(task) {
   const last = task.attempts[task.attempts.length - 1];
   const diagnosis = last && last.diagnosis;
+  const advice = (diagnosis && diagnosis.resolution) || "";
+  const said = task.reason.includes(advice.replace(/\.$/, "")) ? "" : advice;
   const why = TASK_ENDED.has(task.phase) && task.phase !== "succeeded"
-    ? [task.reason, diagnosis && diagnosis.resolution].filter(Boolean).join("\n")
-    : task.waiting || "";
+    ? [task.reason, said].filter(Boolean).join("\n") : task.waiting || "";
   const log = el("button", {}, words.log);
   log.disabled = task.attempts.length === 0 && task.carried_from === null;
   log.addEventListener("click", () => openLog(task.key));

@@ -16,12 +16,13 @@ const by = (id) => document.getElementById(id);
 function row(run) {
   const link = el("a", { href: "/run/" + run.id }, String(run.id));
   const name = el("a", { href: "/run/" + run.id }, run.name);
-  const told = run.reason && (run.phase === "failed" || run.phase === "stopped");
-  const why = told ? el("div", { class: "brief", title: run.reason }, run.reason) : null;
   const cell = (content, tight = false) => el("td", tight ? { class: "tight" } : {}, content);
-  return el("tr", {},
-    cell(link, true), el("td", {}, name, why), cell(run.project), cell(phase(run.phase), true), cell(moment(run.submitted_at), true),
+  const facts = el("tr", {},
+    cell(link, true), cell(name), cell(run.project), cell(phase(run.phase), true), cell(moment(run.submitted_at), true),
     cell(duration(run.started_at, run.finished_at), true), cell(run.created_by || "–"));
+  if (!run.reason || run.phase === "succeeded") return [facts];
+  const why = el("div", { class: "brief", title: run.reason }, run.reason);
+  return [facts, el("tr", { class: "told" }, el("td"), el("td", { colspan: 6 }, why))];
 }
 
 function draw(page) {
@@ -30,7 +31,7 @@ function draw(page) {
   table.hidden = rows.length === 0;
   by("empty").hidden = rows.length > 0 || wanted !== "" || before !== "";
   by("nothing").hidden = rows.length > 0 || (wanted === "" && before === "");
-  body.replaceChildren(...rows.map(row));
+  body.replaceChildren(...rows.flatMap(row));
   by("newest").hidden = before === "";
   by("older").hidden = !page.next;
   by("older").onclick = () => go(wanted, String(page.next));
