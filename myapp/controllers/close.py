@@ -45,6 +45,10 @@ def seal(engine: Engine, backend: ExecutionBackend, view: Any, evidence: dict[st
         log.error("sealing failed, will be tried again", attempt=view.id, error=str(error))
         _wait_for_store(engine, view, evidence, f"waiting for the store: {error}"[:2000])
         return
+    except Exception as error:  # whatever a job left behind, its end must not be tried for ever
+        log.exception("the results of an attempt cannot be kept", attempt=view.id)
+        collected, chunks, outputs = Collected(), [], []
+        problems = [f"its results could not be kept: {type(error).__name__}: {error}"[:500]]
     engine.crash("sealed")
     diagnosis = (
         Diagnosis(**{**view.diagnosis, "cause": Cause(view.diagnosis["cause"]) if view.diagnosis["cause"] else None})

@@ -260,11 +260,26 @@ def test_groups_nobody_needs_are_swept(tmp_path: Path) -> None:
     (cgroups.Cgroups(2, "/cg", None), [["memory.max", "1000"]]),
     (cgroups.Cgroups(1, "/m", None), [["memory.limit_in_bytes", "1000"]]),
     (cgroups.Cgroups(1, None, "/c"), [["cpu.cfs_period_us", "100000"], ["cpu.cfs_quota_us", "50000"]]),
+    (cgroups.Cgroups(1, None, None, pids="/p"), [["pids.max", "4096"]]),
     (cgroups.Cgroups(0), []),
 ])
 def test_cgroup_plan(groups: cgroups.Cgroups, expected: list[list[str]]) -> None:
     assert [f for g in groups.plan("x", 1000, 500, 4) for f in g["files"]] == expected
     assert not any("cpu" in f[0] for g in groups.plan("x", 1000, 4000, 4) for f in g["files"])
+
+
+@pytest.mark.skipif(not cgroups.probe().pids, reason="the pids controller cannot be used here")
+def test_a_fork_bomb_ends_at_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroups, "MAX_PROCESSES", 30)
+    lab = local_lab(tmp_path)
+    try:
+        key, handle = run(lab, "i=0; while [ $i -lt 100 ]; do sleep 20 & i=$((i+1)); done; echo made all")
+        assert lab.end(key, handle).ranks[0].exit_code != 0
+        text = log_of(lab, key, handle)
+    finally:
+        lab.close()
+    assert b"fork" in text.lower().encode()
+    assert "made all" not in text
 
 
 # -- logs ----------------------------------------------------------------------------------------------------------

@@ -12,20 +12,22 @@ from typing import Any
 ROOT = "/sys/fs/cgroup"
 PERIOD_US = 100_000
 ABANDONED_S = 3600.0
+MAX_PROCESSES = 4096       # of one rank, threads included: enough for any data loader, an end to any fork bomb
 
 
 @dataclass(frozen=True)
 class Cgroups:
-    """`version` 0: none. `memory` and `cpu` are folders in which groups can be made (one and the same on v2)."""
+    """`version` 0: none. The others are folders in which groups can be made (one and the same on v2)."""
 
     version: int
     memory: str | None = None
     cpu: str | None = None
     reason: str = ""
+    pids: str | None = None
 
     @property
     def bases(self) -> list[str]:
-        return sorted({base for base in (self.memory, self.cpu) if base})
+        return sorted({base for base in (self.memory, self.cpu, self.pids) if base})
 
     def plan(self, name: str, memory: int, cpu_milli: int, cores: int) -> list[dict[str, Any]]:
         """The groups of one rank, for its shim to make: `{dir, files, optional}`.
@@ -37,7 +39,8 @@ class Cgroups:
             files = [["memory.max", str(memory)]]
             if quota and self.cpu:
                 files.append(["cpu.max", f"{quota} {PERIOD_US}"])
-            return [{"dir": f"{self.memory}/{name}", "files": files, "optional": [["memory.swap.max", "0"]]}]
+            return [{"dir": f"{self.memory}/{name}", "files": files,
+                     "optional": [["memory.swap.max", "0"], ["pids.max", str(MAX_PROCESSES)]]}]
         groups = []
         if self.memory:
             groups.append({
@@ -48,6 +51,8 @@ class Cgroups:
         if self.cpu and quota:
             files = [["cpu.cfs_period_us", str(PERIOD_US)], ["cpu.cfs_quota_us", str(quota)]]
             groups.append({"dir": f"{self.cpu}/{name}", "files": files})
+        if self.pids:
+            groups.append({"dir": f"{self.pids}/{name}", "files": [["pids.max", str(MAX_PROCESSES)]]})
         return groups
 
     def sweep(self) -> None:
@@ -99,7 +104,7 @@ def probe() -> Cgroups:
     memory = _try_v1("memory", own)
     cpu = _try_v1("cpu", own)
     if memory or cpu:
-        return Cgroups(1, memory, cpu)
+        return Cgroups(1, memory, cpu, pids=_try_v1("pids", own))
     return Cgroups(0, reason="control groups are not writable here")
 
 
