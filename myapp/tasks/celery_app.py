@@ -7,7 +7,7 @@ from collections.abc import Callable
 import structlog
 from celery import Celery
 from celery.signals import worker_ready
-from kombu import Queue
+from kombu.entity import Queue
 from sqlalchemy.exc import DBAPIError
 
 from myapp.controllers import work

@@ -366,7 +366,12 @@ def known_variables() -> set[str]:
     settings = {f"CUBE_{name.upper()}" for name in Settings.model_fields}
     job = set(CODE.findall((REFERENCE / "job-environment.md").read_text()))
     compose = set(re.findall(r"CUBE_[A-Z_]+", (ROOT / "docker-compose.yml").read_text()))
-    return settings | {name for name in job if name.startswith("CUBE_")} | compose | NOT_OURS
+    crash = {
+        name
+        for path in [ROOT / "myapp/composition.py", *(ROOT / "tests/crash").glob("*.py")]
+        for name in re.findall(r"CUBE_CRASH_[A-Z_]+", path.read_text())
+    }
+    return settings | crash | {name for name in job if name.startswith("CUBE_")} | compose | NOT_OURS
 
 
 @pytest.mark.parametrize("path", PAGES, ids=page_id)
