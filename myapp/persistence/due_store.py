@@ -16,11 +16,12 @@ _DUE_ATTEMPTS = (
     .order_by(ATTEMPT.c.next_check_at)
     .limit(bindparam("b_limit"))
 )
+# By phase, not by the empty `live_guard`: SQLite would read the whole history by that column's index.
 _UNREAPED = (
     select(ATTEMPT.c.id, ATTEMPT.c.backend, ATTEMPT.c.object_name, ATTEMPT.c.handle, PROJECT.c.slug.label("project"))
     .join(RUN, RUN.c.id == ATTEMPT.c.run_id)
     .join(PROJECT, PROJECT.c.id == RUN.c.project_id)
-    .where(ATTEMPT.c.next_check_at <= bindparam("b_now"), ATTEMPT.c.live_guard.is_(None))
+    .where(ATTEMPT.c.next_check_at <= bindparam("b_now"), ATTEMPT.c.phase.in_([str(p) for p in ATTEMPT_TERMINAL]))
     .order_by(ATTEMPT.c.next_check_at)
     .limit(bindparam("b_limit"))
 )

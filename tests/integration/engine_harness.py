@@ -245,7 +245,7 @@ class House:
             self.answer(bell)
 
     def sweep(self) -> None:
-        """The net: rings whatever the bell does to events, and never twice for nothing."""
+        """The net and the housekeeping: it rings whatever the bell does to events, and deletes what ended."""
         loses, self.bell.loses = self.bell.loses, False
         try:
             sweep.due(self.engine, self.rung)
@@ -254,6 +254,8 @@ class House:
         rung, self.bell.rung = self.bell.rung, []
         for bell in rung:
             self.answer(bell)
+        while sweep.reap(self.engine) >= sweep.REAP_BATCH:
+            pass
 
     def step(self, wait_s: float = 0.02) -> None:
         self.drain()

@@ -27,8 +27,11 @@ def reason_of(house: House, run_id: int, key: str) -> str:
 
 def test_a_skip_tells_what_was_compared(house: House) -> None:
     measure = shell('mkdir -p "$CUBE_OUTPUT_DIR/values"; echo 0.8889 > "$CUBE_OUTPUT_DIR/values/accuracy"')
-    told = {"dependsOn": ["measure"], "when": ["{{ tasks.measure.outputs.accuracy }} >= 0.99",
-                                               "{{ tasks.measure.phase }} == succeeded"], **shell("true")}
+    told = {
+        "dependsOn": ["measure"],
+        "when": ["{{ tasks.measure.outputs.accuracy }} >= 0.99", "{{ tasks.measure.phase }} == succeeded"],
+        **shell("true"),
+    }
     run = house.end(house.submit(tasks_of(measure=measure, tell=told)))
     assert (run.phase, house.phases(run.id)["tell"]) == ("succeeded", "skipped")
     expected = "its condition did not hold: {{ tasks.measure.outputs.accuracy }} >= 0.99 (0.8889 >= 0.99)"
