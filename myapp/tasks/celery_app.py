@@ -83,7 +83,7 @@ def create_celery(engine: Engine, redis_url: str) -> Celery:
             except Exception:
                 log.exception("a step failed; the sweep looks again", task=name, args=args)
 
-        app.task(run, name=name, ignore_result=True)
+        app.task(run, name=name, ignore_result=True, Request="myapp.tasks.doorbell:Doorbell")
 
     task("cube.run", work.run)
     task("cube.attempt", work.attempt)
