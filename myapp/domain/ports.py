@@ -36,8 +36,8 @@ class Resources:
 class EnvironmentSpec:
     """Where a rank's Python comes from, for backends without images.
 
-    Exactly one of: `requirements` (a cached virtual environment keyed by their hash), `interpreter` (a name an admin has
-    allowed), or neither: the command runs as it is, with no Python promised.
+    Exactly one of: `requirements` (a cached virtual environment keyed by their hash), `interpreter` (a name an admin
+    has allowed), or neither: the command runs as it is, with no Python promised.
     """
 
     requirements: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ class LaunchSpec:
     ranks: tuple[RankSpec, ...]
     success_roles: tuple[str, ...]          # the job succeeds when every rank of these roles exits 0
     environment: EnvironmentSpec = EnvironmentSpec()
-    files: dict[str, str] = field(default_factory=dict)   # name -> text, placed read-only in $CUBE_JOB_DIR (inline scripts)
+    files: dict[str, str] = field(default_factory=dict)   # name -> text, read-only in $CUBE_JOB_DIR
     image: str | None = None
     workdir: str | None = None              # relative to the workspace; default: the workspace itself
     workspace: str = ""                     # project's workspace (a folder for local)

@@ -23,13 +23,13 @@ import pytest
 from uv import find_uv_bin
 
 from myapp.catalog import Catalog, load_catalog
+from myapp.catalog.yamldoc import load_one
 from myapp.domain.frameworks.render import argv
 from myapp.domain.graph import GraphTask, PipelineGraph, validate_pipeline
 from myapp.domain.params import resolve_params
 from myapp.domain.pipeline import parse_pipeline
 from myapp.domain.taskspec import render_task
 from myapp.domain.templating import Context, make_context
-from myapp.catalog.yamldoc import load_one
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "myapp" / "example" / "pipeline"

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from myapp.catalog import Catalog, load_catalog
+from myapp.catalog.yamldoc import load_one
 from myapp.domain.frameworks.render import render_launch
 from myapp.domain.frameworks.topology import Plan, check_job, plan
 from myapp.domain.graph import validate_pipeline
 from myapp.domain.jobspec import AIJob, parse_aijob
 from myapp.domain.pipeline import PipelineDoc, parse_pipeline
 from myapp.domain.ports import Addresses, AttemptKey, LaunchSpec
-from myapp.catalog.yamldoc import load_one
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "myapp" / "example" / "pipeline"

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from myapp.catalog.yamldoc import load_documents
 from myapp.domain.jobspec import AIJob, check_interpreter, check_job_body, check_relative_path, parse_aijob
 from myapp.domain.ports import Resources
-from myapp.catalog.yamldoc import load_documents
 
 SEED = """
 apiVersion: cube-studio.io/v1alpha1

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from myapp.catalog.yamldoc import load_documents
 from myapp.domain.documents import kind_of
 from myapp.domain.pipeline import MAX_TASKS, parse_pipeline
-from myapp.catalog.yamldoc import load_documents
 
 FULL = """
 apiVersion: cube-studio.io/v1alpha1
