@@ -40,7 +40,7 @@ run: $(VENV)/.base  ## set up and start everything; Ctrl-C stops it
 	@CUBE_HOME='$(CUBE_HOME)' CUBE_PORT='$(PORT)' CUBE_HOST='$(HOST)' exec $(PY) -m myapp.cli up --follow-parent
 
 test: $(VENV)/.dev  ## set up and run every test
-	@$(PY) -m pytest -n 2 $(ARGS) $(TESTS)
+	@$(PY) -m pytest -n 2 --dist loadgroup $(ARGS) $(TESTS)
 
 test-unit: $(VENV)/.dev  ## the quick tests
 	@$(PY) -m pytest -n 2 $(ARGS) $(if $(TESTS),$(TESTS),tests/unit)

@@ -25,6 +25,7 @@ from myapp.domain.runs.diagnose import Diagnosis, diagnose, resolution
 from myapp.domain.runs.phases import ATTEMPT_TERMINAL, AttemptPhase, Desired, Entity, TaskPhase
 from myapp.domain.runs.transitions import StaleRow
 from myapp.persistence import run_store
+from myapp.persistence.unit_of_work import UnitOfWork
 
 log = structlog.get_logger(__name__)
 MAX_STEPS = 12
@@ -152,15 +153,7 @@ def _record(engine: Engine, view: Any) -> bool:
             Entity.ATTEMPT, view.id, view.run_id, view.version, *path, handle=view.handle, armed_at=unit.now, **columns
         )
         if wanted:
-            unit.move(
-                Entity.TASK,
-                view.task_run_id,
-                view.run_id,
-                view.task_version,
-                TaskPhase.ADMITTED,
-                TaskPhase.ACTIVE,
-                started_at=unit.now,
-            )
+            _activate_task(unit, view)
     view.version = version
     return wanted
 
@@ -179,17 +172,21 @@ def _release(engine: Engine, view: Any) -> None:
             AttemptPhase.RELEASED,
             **_release_columns(view, unit.now),
         )
-        unit.move(
-            Entity.TASK,
-            view.task_run_id,
-            view.run_id,
-            view.task_version,
-            TaskPhase.ADMITTED,
-            TaskPhase.ACTIVE,
-            started_at=unit.now,
-        )
+        _activate_task(unit, view)
     view.version = version
     engine.crash("released")
+
+
+def _activate_task(unit: UnitOfWork, view: Any) -> None:
+    unit.move(
+        Entity.TASK,
+        view.task_run_id,
+        view.run_id,
+        view.task_version,
+        TaskPhase.ADMITTED,
+        TaskPhase.ACTIVE,
+        started_at=unit.now,
+    )
 
 
 def _release_columns(view: Any, now: float) -> dict[str, Any]:

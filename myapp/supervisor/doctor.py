@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Literal
@@ -14,7 +13,14 @@ from myapp.supervisor.errors import StartError
 
 State = Literal["ok", "note", "bad"]
 _LOW_DISK = 512 * 1024 * 1024
-_YOUNG_S = 120.0  # an object younger than this may be about to be recorded, or about to be swept
+RULES = {
+    "I1": "at most one live attempt per task",
+    "I2": "open allocations never exceed capacity",
+    "I3": "ended rows never change",
+    "I4": "the history of every row is whole",
+    "I5": "every object on a backend belongs to an attempt",
+    "I6": "an ended attempt holds nothing, a live one what it needs",
+}
 
 
 @dataclass(frozen=True)
@@ -173,33 +179,18 @@ def _database(settings: Settings) -> Iterator[Finding]:
 
 
 def _invariants(settings: Settings) -> Iterator[Finding]:
+    """I1 to I6, each said to hold or not, and whatever nobody takes care of."""
     from myapp.composition import create_platform
-    from myapp.persistence.invariants import RULES, violations
+    from myapp.services.doctor import doctor
 
     platform = create_platform(settings, ringing=False)
-    with platform.database.snapshot() as connection:
-        broken = violations(connection)
-    rules = {**RULES, "I5": "every object on a backend belongs to an attempt"}
-    found: dict[str, list[str]] = {rule: [] for rule in sorted(rules)}
-    for violation in broken:
-        found[violation.rule].append(violation.message)
-    found["I5"] += _strangers(platform)
-    platform.database.dispose()
-    for rule, messages in found.items():
-        for message in messages:
-            yield Finding(rule, "bad", message, f"{rules[rule]}: please report this with the run's history.")
-        if not messages:
-            yield Finding(rule, "ok", rules[rule])
-
-
-def _strangers(platform: object) -> Iterator[str]:
-    """Objects that no attempt owns and that the sweep should have deleted by now."""
-    from myapp.composition import Platform
-    from myapp.persistence import due_store
-
-    assert isinstance(platform, Platform)
-    for kind, backend in platform.backends.items():
-        old = [o for o in backend.list_owned() if time.time() - o.created_at > _YOUNG_S]
-        with platform.database.read() as connection:
-            owners = due_store.owners(connection, kind, [o.object_name for o in old])
-        yield from (f"{kind}: {o.object_name} belongs to no attempt" for o in old if o.object_name not in owners)
+    try:
+        found = doctor(platform.context, platform.backends)
+    finally:
+        platform.database.dispose()
+    broken = {one.code for one in found}
+    for rule, holds in RULES.items():
+        if rule not in broken:
+            yield Finding(rule, "ok", holds)
+    for one in found:
+        yield Finding(one.code, "bad" if one.severity == "error" else "note", one.message, one.resolution)

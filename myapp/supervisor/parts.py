@@ -29,6 +29,7 @@ _PRELOAD = (
     "myapp.backends.local.interrupt",
     "myapp.composition",
     "myapp.tasks.celery_app",
+    "myapp.tasks.doorbell",
     "myapp.views.app",
     "myapp.views.server",
 )

@@ -83,8 +83,21 @@ def test_without_redis_submits_are_accepted_and_nothing_is_lost(cube: Parts, how
     for one in submitted:
         check(cube, one, keys(FEW))
     assert set(cube.api.statuses) - set(before) <= {200, 202}
+    assert {name: process.poll() for name, process in cube.running.items()} == dict.fromkeys(cube.running)
     assert cube.api.server_errors() == {}
     assert cube.doctor() == []
+
+
+def test_redis_dying_under_a_busy_worker_takes_nobody_along(cube: Parts) -> None:
+    """Messages are being taken and answered at the moment of its death, several times."""
+    tasks = [task(f"busy-{i}", seconds=0.02) for i in range(150)]
+    run_id = cube.api.start(cube.api.publish(pipeline("busy", tasks)), "busy")
+    for finished in (10, 50, 90):
+        until(lambda finished=finished: len(cube.witness.finished(run_id)) >= finished)  # type: ignore[misc]
+        cube.redis.kill()
+        cube.redis.start()
+    check(cube, run_id, keys(tasks))
+    assert {name: process.poll() for name, process in cube.running.items()} == dict.fromkeys(cube.running)
 
 
 def test_an_emptied_redis_loses_nothing(cube: Parts) -> None:
