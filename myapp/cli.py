@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from myapp.client import manage_options
 from myapp.client.errors import FAILED, INTERRUPTED, ClientError
-from myapp.client.options import Commands, Formatter, natural, positive
+from myapp.client.options import Commands, Formatter, natural, one_of, positive
 
 _EPILOG = """\
 examples:
@@ -149,7 +149,8 @@ def _add_client(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         json=True,
         example="  cube get runs --phase failed --limit 5\n  cube get pipelines --json",
     )
-    get.add_argument("kind", choices=("runs", "pipelines", "templates", "projects"))
+    nouns = ("runs", "pipelines", "templates", "projects")
+    get.add_argument("kind", choices=nouns, type=one_of(nouns))
     get.add_argument("--project", metavar="SLUG", help="of one project (runs, pipelines)")
     get.add_argument("--pipeline", metavar="NAME", help="of one pipeline (runs)")
     get.add_argument(
@@ -167,7 +168,8 @@ def _add_client(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         json=True,
         example="  cube describe run 12\n  cube describe pipeline digits --json",
     )
-    describe.add_argument("kind", choices=("run", "pipeline", "template", "project"))
+    nouns = ("run", "pipeline", "template", "project")
+    describe.add_argument("kind", choices=nouns, type=one_of(nouns))
     describe.add_argument(
         "name", metavar="NAME", help="the run's number; a pipeline's name, project/name or id; a name"
     )

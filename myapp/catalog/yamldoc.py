@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import yaml
 
 from myapp.domain.errors import Invalid, Problem, TooLarge
+from myapp.utils.yamlhint import explain
 
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -105,11 +106,10 @@ def load_documents(
     try:
         return _Reader(loader, max_depth, max_nodes).documents()
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        what = " ".join(part for part in (error.context, error.problem) if part) or "not valid YAML"
-        where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
-        _refuse("bad_yaml", f"not valid YAML: {what}{where}", mark.line + 1 if mark else None,
-                "check indentation, quotes and brackets at that place")
+        said = explain(error, source)
+        if said is None:
+            _refuse("bad_yaml", f"not valid YAML: {str(error)[:200]}", None)
+        _refuse("bad_yaml", f"not valid YAML: {said.message} ({said.place}){said.at}", said.line, said.remedy)
     except yaml.YAMLError as error:
         _refuse("bad_yaml", f"not valid YAML: {str(error)[:200]}", None)
     finally:
@@ -204,7 +204,8 @@ class _Reader:
             elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
                 self._plain(event, line)
                 if type(container) is dict and key is None:
-                    _refuse("bad_key", "a key must be text, not a list or a mapping", line)
+                    _refuse("bad_key", "a key must be text, not a list or a mapping", line,
+                            "put quotes around a value that begins with '{{'")
                 if len(stack) >= self.max_depth:
                     _refuse("too_deep", f"nested deeper than {self.max_depth} levels", line)
                 fresh: Any = {} if kind is yaml.MappingStartEvent else []

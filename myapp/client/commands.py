@@ -89,9 +89,12 @@ def apply(args: argparse.Namespace) -> int:
             failed += 1
             outcome = {"outcome": "refused", "message": error.message}
             place = f"{document.source}, line {document.line}"
-            detail = [document.in_file(p) for p in error.detail] if isinstance(error.detail, list) else error.detail
-            shown = ClientError(f"{place}: {document.label}: {error.message}", error.resolution, detail=detail)
-            print("\n".join(show.safe(line) for line in shown.lines()), file=sys.stderr)
+            said = f"error: {place}: {document.label}: "
+            if isinstance(error.detail, list) and error.detail:
+                lines = [said + "refused", *(f"  {problem_line(document.in_file(p))}" for p in error.detail)]
+            else:
+                lines = [said + error.message, *([f"  {error.resolution}"] if error.resolution else [])]
+            print("\n".join(show.safe(line) for line in lines), file=sys.stderr)
         else:
             if not args.json:
                 print(show.safe(f"{document.label} {_about(document, outcome)}"))
@@ -233,8 +236,9 @@ def cancel(args: argparse.Namespace) -> int:
 def logs(args: argparse.Namespace) -> int:
     api = _api(args)
     identifier = find.run_id(args.run)
-    task = find.only_task(follow.read_run(api, identifier), args.task)
-    follow.follow_log(
+    found = follow.read_run(api, identifier)
+    task = find.only_task(found, args.task)
+    wrote = follow.follow_log(
         api,
         identifier,
         task,
@@ -243,14 +247,26 @@ def logs(args: argparse.Namespace) -> int:
         follow=args.follow,
         raw=args.raw or not sys.stdout.isatty(),
     )
+    phase = next(row["phase"] for row in found["tasks"] if row["key"] == task)
+    goes_on = phase not in follow.TASK_TERMINAL and not args.follow
+    if not wrote:
+        who = f"rank {args.rank} of task {task}" if args.rank else f"task {task}"
+        print(show.safe(f"{who} has written nothing" + (" yet" if goes_on else "")), file=sys.stderr)
+    if goes_on:
+        again = " ".join(["cube logs", str(identifier), *([args.task] if args.task else []),
+                          *(["--rank", str(args.rank)] if args.rank else [])])
+        print(show.safe(f"run {identifier} is still running; {again} -f follows it"), file=sys.stderr)
     return 0
 
 
 def whoami(args: argparse.Namespace) -> int:
     api = _api(args)
-    if not api.token:
-        raise ClientError("nobody is signed in", f"Sign in: cube login {api.url}", exit_code=DENIED)
-    found = api.get("/me/")["result"]
+    try:
+        found = api.get("/me/")["result"]
+    except ClientError as error:
+        if error.status != 401 or api.token:
+            raise
+        raise ClientError("nobody is signed in", f"Sign in: cube login {api.url}", exit_code=DENIED) from None
     if args.json:
         show.as_json({"url": api.url, **found})
     else:

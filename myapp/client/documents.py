@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from myapp.client.errors import USAGE, ClientError
+from myapp.utils.yamlhint import explain
 
 KINDS = {"Pipeline": "/pipeline/", "JobTemplate": "/job_template/", "AIJob": "/job/"}
 _MOST_BYTES = 5 * 1024 * 1024
@@ -57,13 +58,16 @@ def split(source: str, text: str) -> list[Document]:
     try:
         starts = _starts(source, yaml.parse(text, Loader=loader))
     except yaml.YAMLError as error:
-        raise ClientError(f"{source} is not YAML: {_where(error)}", "Mend it there.") from None
+        raise _not_yaml(source, error, text) from None
     lines = text.split("\n")
     lines = [line + "\n" for line in lines[:-1]] + lines[-1:]
     for number, start in enumerate(starts):
         end = starts[number + 1] if number + 1 < len(starts) else len(lines)
         part = "".join(lines[start:end])
-        kind, name, empty = _head(part, loader)
+        try:
+            kind, name, empty = _head(part, loader)
+        except yaml.YAMLError as error:
+            raise _not_yaml(source, error, part, start) from None
         if not empty:
             found.append(Document(source, start + 1, part, kind, name))
     if not found:
@@ -83,7 +87,7 @@ def _starts(source: str, events: Any) -> list[int]:
             depth += 1
             if depth > _DEEPEST:
                 line = event.start_mark.line + 1 if event.start_mark else 1
-                raise ClientError(f"{source}, line {line}: nested deeper than {_DEEPEST} levels", "Mend it there.")
+                raise ClientError(f"{source}, line {line}: nested deeper than {_DEEPEST} levels", "Make it flatter.")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
     return starts
@@ -139,7 +143,10 @@ def _read_file(path: Path) -> bytes:
         return file.read(_MOST_BYTES + 1)
 
 
-def _where(error: Any) -> str:
-    mark = getattr(error, "problem_mark", None)
-    what = getattr(error, "problem", None) or str(error)
-    return f"line {mark.line + 1}, column {mark.column + 1}: {what}" if mark else str(what)
+def _not_yaml(source: str, error: Any, text: str, before: int = 0) -> ClientError:
+    """`before`: the lines of the file that precede `text`."""
+    said = explain(error, text)
+    if said is None:
+        return ClientError(f"{source} is not YAML: {str(error)[:200]}", "Is it a text file?")
+    place = f"line {said.line + before}, column {said.column}"
+    return ClientError(f"{source} is not YAML: {place}: {said.message}\n{said.excerpt}", said.remedy[0].upper() + said.remedy[1:])

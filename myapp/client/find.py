@@ -7,9 +7,11 @@ from typing import Any
 
 from myapp.client.errors import ClientError
 from myapp.client.http import Api, segment
+from myapp.client.options import did_you_mean
 
 _PAGE = 200
 _MOST_PAGES = 50
+_MOST_NAMED = 30
 
 
 def pages(api: Api, path: str, *, limit: int | None = None, **query: Any) -> Iterator[dict[str, Any]]:
@@ -32,10 +34,12 @@ def pipeline_id(api: Api, reference: str, project: str | None) -> int:
         project, _, reference = reference.partition("/")
     named = list(pages(api, "/pipeline/", project=project, name=reference, limit=20))
     if not named:
-        known = [str(row.get("name")) for row in pages(api, "/pipeline/", project=project, limit=30)]
+        known = sorted({str(row.get("name")) for row in pages(api, "/pipeline/", project=project, limit=_PAGE)})
+        more = ", ..." if len(known) > _MOST_NAMED else ""
+        hint = did_you_mean(reference, known) or f"Known: {', '.join(known[:_MOST_NAMED])}{more}"
         raise ClientError(
             f"there is no pipeline {reference}" + (f" in the project {project}" if project else ""),
-            f"Known: {', '.join(known)}" if known else "Create one: cube apply -f pipeline.yaml",
+            hint if known else "Create one: cube apply -f pipeline.yaml",
         )
     if len(named) > 1:
         places = ", ".join(f"{row.get('project')}/{reference}" for row in named)
@@ -64,10 +68,11 @@ def run_id(value: str) -> int:
 
 def only_task(run: dict[str, Any], wanted: str | None) -> str:
     """The task whose log is meant: the one named, or the run's only one."""
-    keys = [str(task["key"]) for task in run.get("tasks", [])]
+    keys = [str(task["key"]) for task in run.get("tasks") or []]
     if wanted is None and len(keys) == 1:
         return keys[0]
     if wanted in keys:
         return str(wanted)
     said = f"run {run.get('id')} has no task {wanted}" if wanted else f"run {run.get('id')} has {len(keys)} tasks"
-    raise ClientError(said, f"Name one: {', '.join(keys[:40])}")
+    close = did_you_mean(wanted, keys) if wanted else None
+    raise ClientError(said, close or f"Name one: {', '.join(keys[:40])}")

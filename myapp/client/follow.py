@@ -92,8 +92,12 @@ class Progress:
         print("  ".join(part for part in parts if part), file=sys.stderr, flush=True)
 
 
-def follow_log(api: Api, run_id: int, task: str, *, attempt: int | None, rank: int, follow: bool, raw: bool) -> None:
-    """Print a task's log. With `follow`: until it has ended, going on with the next attempt where there is one."""
+def follow_log(api: Api, run_id: int, task: str, *, attempt: int | None, rank: int, follow: bool, raw: bool) -> bool:
+    """Print a task's log; whether there was anything in it.
+
+    With `follow`: until it has ended, going on with the next attempt where there is one.
+    """
+    wrote = False
     path = f"/run/{segment(run_id)}/task/{segment(task)}/log"
     offset, quiet, current = 0, 0, attempt
     while True:
@@ -103,13 +107,14 @@ def follow_log(api: Api, run_id: int, task: str, *, attempt: int | None, rank: i
         if piece["text"]:
             sys.stdout.write(log_text(piece["text"], raw=raw))
             sys.stdout.flush()
+            wrote = True
         more = piece["next_offset"] > offset
         offset = piece["next_offset"]
         if piece["eof"] or (not follow and not more):
             if not follow or attempt is not None or current is None:
-                return
+                return wrote
             if not _has_next_attempt(api, run_id, task, current):
-                return
+                return wrote
             current, offset, quiet = current + 1, 0, 0
         elif more:
             quiet = 0

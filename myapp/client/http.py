@@ -37,9 +37,14 @@ class Reply:
 
 
 class Api:
-    """`renew` is asked for a new token, once, when the server no longer takes the one in use."""
+    """`renew` is asked for a new token, once, when the server no longer takes the one in use.
 
-    def __init__(self, url: str, token: str = "", renew: Callable[[], str | None] | None = None) -> None:
+    `token_from` names the variable that holds the token, where one does.
+    """
+
+    def __init__(
+        self, url: str, token: str = "", renew: Callable[[], str | None] | None = None, *, token_from: str = ""
+    ) -> None:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ClientError(f"{url} is not the URL of a server", "Write it like http://localhost:8080", exit_code=2)
@@ -49,6 +54,7 @@ class Api:
         self._prefix = parts.path.rstrip("/") + "/api/v1"
         self.token = token
         self._renew = renew
+        self._token_from = token_from
         self._connection: http.client.HTTPConnection | None = None
 
     # --- requests ---
@@ -95,7 +101,7 @@ class Api:
                 continue
             break
         if reply.status >= 400:
-            raise refusal(reply, self.url)
+            raise self._refusal(reply)
         return reply
 
     def _send(self, method: str, target: str, data: bytes | None, headers: Mapping[str, str], *, again: bool) -> Reply:
@@ -117,6 +123,13 @@ class Api:
         if reply.will_close:
             self.close()
         return Reply(reply.status, {k.lower(): v for k, v in reply.getheaders()}, body)
+
+    def _refusal(self, reply: Reply) -> ClientError:
+        error = refusal(reply, self.url)
+        if reply.status == 401 and self._token_from:
+            error.message = f"the token in {self._token_from} is not accepted: {error.message}"
+            error.resolution = f"Set {self._token_from} to a token that is valid, or unset it and sign in."
+        return error
 
     def connect(self, timeout: float = TIMEOUT_S) -> http.client.HTTPConnection:
         if self._secure:
@@ -149,7 +162,7 @@ class Api:
                         self.token = token
                         continue
                 if reply.status >= 400:
-                    raise refusal(Reply(reply.status, {}, reply.read()), self.url)
+                    raise self._refusal(Reply(reply.status, {}, reply.read()))
                 said = {name.lower(): value for name, value in reply.getheaders()}
                 size = 0
                 while block := reply.read(_BLOCK):
@@ -177,7 +190,7 @@ class Api:
             connection.request("GET", self._prefix + path, headers=headers)
             with connection.getresponse() as reply:
                 if reply.status != 200 or "event-stream" not in reply.getheader("Content-Type", ""):
-                    raise refusal(Reply(reply.status, {}, reply.read()), self.url)
+                    raise self._refusal(Reply(reply.status, {}, reply.read()))
                 yield from _parse_events(reply, after)
         except (OSError, http.client.HTTPException):
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Iterable
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter):
@@ -36,6 +37,26 @@ class Commands:
         if json:
             command.add_argument("--json", action="store_true", help="print JSON")
         return command
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+    """`Did you mean 'wine'?`, or None when nothing is near."""
+    import difflib
+
+    close = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.6)
+    return f"Did you mean '{close[0]}'?" if close else None
+
+
+def one_of(words: tuple[str, ...]) -> Callable[[str], str]:
+    """For argparse: a word that is not among these is refused with the nearest."""
+
+    def check(word: str) -> str:
+        if word in words:
+            return word
+        known = f"known: {', '.join(words)}"
+        raise argparse.ArgumentTypeError(f"there is no '{word}'. {did_you_mean(word, words) or known}")
+
+    return check
 
 
 def positive(text: str) -> int:

@@ -115,7 +115,7 @@ def open_api(url: str | None = None, env: Mapping[str, str] = os.environ) -> Api
         )
     chosen = normal_url(chosen)
     if env.get("CUBE_TOKEN"):
-        return Api(chosen, env["CUBE_TOKEN"])
+        return Api(chosen, env["CUBE_TOKEN"], token_from="CUBE_TOKEN")  # noqa: S106 - the name of a variable
     known = logins["servers"].get(chosen, {})
     token = known.get("token", "") if isinstance(known, dict) else ""
     if local and _same_server(local.url, chosen) and (not token or known.get("username") == "admin"):

@@ -6,7 +6,7 @@ All of it under the lock of the run's row, in bounded batches. A blocked task wa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -19,7 +19,7 @@ from myapp.domain.pipelinegraph import GraphTask, PipelineGraph
 from myapp.domain.runs.derive import run_phase
 from myapp.domain.runs.phases import RUN_TERMINAL, TASK_TERMINAL, Desired, Entity, RunPhase, TaskPhase
 from myapp.domain.runs.transitions import StaleRow
-from myapp.domain.runs.trigger import judge
+from myapp.domain.runs.trigger import judge, why_not
 from myapp.persistence import run_store
 from myapp.persistence.unit_of_work import Topic, UnitOfWork
 from myapp.services.freeze_task import freeze_task
@@ -147,7 +147,7 @@ def wake(engine: Engine, unit: UnitOfWork, run: Row[Any], graph: PipelineGraph) 
                 run_store.wait_for(unit.connection, row.id, open_key)
                 continue
             end = _judge(
-                engine, unit, run, row, task, [phases[k] for k in task.upstream], left is None or queued < left
+                engine, unit, run, row, task, {k: phases[k] for k in task.upstream}, left is None or queued < left
             )
             if end is None:
                 queued += 1
@@ -196,7 +196,7 @@ def _judge(
     run: Row[Any],
     row: Row[Any],
     task: GraphTask,
-    upstream: list[TaskPhase],
+    upstream: Mapping[str, TaskPhase],
     room: bool,
 ) -> TaskPhase | None:
     """Decide about one task whose upstream has ended. None when it was queued, else the phase it came to."""
@@ -218,8 +218,8 @@ def _judge(
 
     if task.skip:
         return end(TaskPhase.SKIPPED, "skip", "the pipeline says to skip it")
-    if judge(task.trigger, upstream) == "skip":
-        return end(TaskPhase.SKIPPED, "trigger", f"its trigger {task.trigger} was not met by the tasks before it")
+    if judge(task.trigger, list(upstream.values())) == "skip":
+        return end(TaskPhase.SKIPPED, "trigger", why_not(task.trigger, upstream))
     try:
         frozen = freeze_task(engine.context, unit.connection, run, task)
         conditions = [Condition.parse(text, field="when") for text in task.when]

@@ -100,7 +100,10 @@ class Condition:
     def with_values(self, context: Context) -> str:
         """The text, then what was compared: `{{ params.seed }} >= 3 (2 >= 3)`. Raises Invalid without a value."""
         left, right = self._values(context, "")
-        return f"{self.text} ({_shown(left)} {self.op} {_shown(right)})"
+        shown_left, shown_right = _shown(left), _shown(right)
+        if shown_left == shown_right and not equal(left, right):
+            shown_left, shown_right = _shown(left, exact=True), _shown(right, exact=True)
+        return f"{self.text} ({shown_left} {self.op} {shown_right})"
 
     def _values(self, context: Context, field: str) -> tuple[Any, Any]:
         if isinstance(self.right, tuple):
@@ -155,10 +158,12 @@ def equal(left: Any, right: Any) -> bool:
     return as_text(left) == as_text(right)
 
 
-def _shown(value: Any) -> str:
-    """A value as a condition would write it, in at most 60 characters."""
+def _shown(value: Any, *, exact: bool = False) -> str:
+    """A value as a condition would write it, in at most 60 characters; fractions to 6 digits unless `exact`."""
     if value is None:
         return "null"
+    if isinstance(found := number(value), float) and not exact:
+        return f"{found:.6g}"
     text = f"'{value}'" if isinstance(value, str) and number(value) is None else as_text(value)
     text = "".join(c if c.isprintable() else " " for c in text)
     return text if len(text) <= 60 else text[:59] + "…"

@@ -108,16 +108,24 @@ def problems_of(
 ) -> list[Problem]:
     """Pydantic's errors as Problems with dotted paths, known alternatives and remedies."""
     problems: list[Problem] = []
-    for item in error.errors(include_url=False):
-        if templated and has_template(item["input"]):
-            continue
+    found = error.errors(include_url=False)
+    misspelt = _misspelt([tuple(item["loc"]) for item in found if item["type"] == "extra_forbidden"], model)
+    for item in found:
         loc = tuple(item["loc"])
+        if (templated and has_template(item["input"])) or (item["type"] == "missing" and loc in misspelt):
+            continue
         code, message, resolution = _explain(dict(item), model, loc)
         where = dotted(loc, field)
         problems.append(Problem(code=code, message=message, field=where or None, node=node, resolution=resolution))
         if len(problems) >= MAX_PROBLEMS:
             break
     return problems
+
+
+def _misspelt(unknown: Sequence[tuple[int | str, ...]], model: type[BaseModel]) -> set[tuple[int | str, ...]]:
+    """The places of the fields that unknown ones were most likely meant to be: they are not missing as well."""
+    near = ((loc[:-1], nearest(str(loc[-1]), known_fields(model, loc[:-1]))) for loc in unknown[:MAX_PROBLEMS])
+    return {(*parent, name) for parent, name in near if name is not None}
 
 
 _EXPECTED = {

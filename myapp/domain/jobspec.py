@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BeforeValidator, Field, PlainSerializer
 
-from myapp.domain.documents import MAX_TEXT, Doc, Duration, Metadata, ScalarText, Timeout, check_header, parse_model
+from myapp.domain.documents import MAX_TEXT, Doc, Duration, Metadata, ScalarText, Timeout, check_header, known_fields, parse_model
 from myapp.domain.errors import Problem
-from myapp.domain.naming import NAME, check_env_name, check_name, did_you_mean, path_part, shown
+from myapp.domain.naming import NAME, check_env_name, check_name, did_you_mean, nearest, path_part, shown
 from myapp.domain.ports import Resources
 from myapp.domain.quantities import format_cpu, format_memory, parse_cpu, parse_memory
 from myapp.domain.templating import OPEN, has_template
@@ -187,7 +187,7 @@ def check_body(
     given = [name for name in ("command", "script", "scriptFile") if raw.get(name) is not None]
     if not in_template and "scriptFile" in given:
         add("not_allowed", "scriptFile", "scriptFile exists only in job templates", "use script or command")
-    elif whole and len(given) != 1:
+    elif whole and len(given) != 1 and not (not given and _misspelt(raw)):
         message = "nothing to run: neither command nor script" if not given else f"both {' and '.join(given)} are given"
         add("command_or_script", given[1] if given else "", message, "give exactly one of command and script")
     _check_texts(raw, add)
@@ -209,6 +209,12 @@ def check_body(
     if isinstance(environment := raw.get("environment"), Mapping):
         problems.extend(check_environment(environment, f"{field}.environment", node))
     return problems
+
+
+def _misspelt(raw: Mapping[str, Any]) -> bool:
+    """Whether `command` or `script` is there under a misspelt name, which is reported as an unknown field."""
+    known = known_fields(JobBody)
+    return any(nearest(str(name), known) in ("command", "script") for name in list(raw)[:100] if name not in known)
 
 
 def check_retry(raw: Mapping[str, Any], field: str, node: str | None = None) -> list[Problem]:

@@ -93,11 +93,8 @@ def check_password_strength(password: str) -> None:
 
 def open_session(user_id: int, stamp: str) -> None:
     """Sign a browser in: a new session, so that one set by somebody else is worth nothing."""
-    locale = session.get("locale")
     session.clear()
     session.permanent = True
     session["_user_id"] = str(user_id)
     session["_fresh"] = True
     session["stamp"] = stamp
-    if locale:
-        session["locale"] = locale

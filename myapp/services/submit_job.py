@@ -36,7 +36,7 @@ def submit_job(
     """`project` (else the document's, else `public`) names where it runs. Raises Invalid with every problem at once."""
     job, problems = parse_aijob(document)
     if job is None:
-        raise invalid_document("the job is wrong", problems)
+        raise invalid_document("the job is wrong", problems + unknown_framework(ctx, document))
     slug = project or job.metadata.project or DEFAULT_PROJECT
     with ctx.database.read() as connection:
         row = connection.execute(
@@ -94,6 +94,16 @@ def job_graph(
     if doc is None or errors_in(problems):
         return None, problems
     return PipelineGraph.of(doc, {}), problems
+
+
+def unknown_framework(ctx: Context, document: Any) -> list[Problem]:
+    """For a job that could not be read: what else is wrong with its framework."""
+    spec = document.get("spec") if isinstance(document, Mapping) else None
+    name = spec.get("framework") if isinstance(spec, Mapping) else None
+    if not isinstance(name, str) or name in ctx.frameworks:
+        return []
+    return [Problem(code="unknown_framework", message=f"there is no framework {shown(name)}", field="spec.framework",
+                    resolution=did_you_mean(name, ctx.frameworks))]
 
 
 def task_key(name: str) -> str:

@@ -22,7 +22,7 @@ from myapp.services.context import Context
 from myapp.services.create_project import PUBLIC
 from myapp.services.cron import check_schedule
 from myapp.services.read_projects import require_project
-from myapp.services.submit_job import job_graph
+from myapp.services.submit_job import job_graph, unknown_framework
 from myapp.services.templates_in_use import template_views
 
 MAX_TITLE, MAX_DESCRIPTION = 200, 2000
@@ -46,7 +46,7 @@ def validate_document(ctx: Context, actor: Actor, document: Any) -> list[Problem
     if kind == "AIJob":
         job, problems = parse_aijob(document)
         if job is None:
-            return problems
+            return problems + unknown_framework(ctx, document)
         with ctx.database.read() as connection:
             project = require_project(connection, actor, job.metadata.project or PUBLIC, Permission.PIPELINE_READ)
             return job_graph(ctx, job, document, connection, str(project["backend"]))[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
+import http.client
 import os
 import re
 import shutil
@@ -23,6 +24,7 @@ _SOCKET_PATH_LIMIT = 90  # sun_path holds 104 bytes on macOS and 108 on Linux; p
 _URL_SAFE = re.compile(r"\A[A-Za-z0-9/._-]+\Z")
 _LEAVING_S = 3.0
 _LETTING_GO_S = 0.5
+_PROBE_S = 1.0
 
 
 def prepare_home(settings: Settings) -> None:
@@ -158,7 +160,8 @@ def bind_once(host: str, port: int) -> int:
 def _port_error(settings: Settings, error: OSError) -> StartError:
     where = f"port {settings.port} on {settings.host}"
     if error.errno == errno.EADDRINUSE:
-        return StartError(f"{where} is taken by another program", f"Use another: make run PORT={_free_after(settings)}")
+        who = "another Cube Studio" if _is_cube(settings) else "another program"
+        return StartError(f"{where} is taken by {who}", f"Use another: make run PORT={_free_after(settings)}")
     if error.errno == errno.EACCES:
         return StartError(
             f"{where} may not be used: the system keeps it for root", "Use one above 1023: make run PORT=8080"
@@ -167,6 +170,19 @@ def _port_error(settings: Settings, error: OSError) -> StartError:
         f"{where} cannot be listened on: {error.strerror or error}",
         "HOST must be an address of this machine: 127.0.0.1 (only this machine) or 0.0.0.0 (all its networks).",
     )
+
+
+def _is_cube(settings: Settings) -> bool:
+    """Whether what listens there says so, within a moment."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(settings.host, settings.host)  # noqa: S104
+    connection = http.client.HTTPConnection(host, settings.port, timeout=_PROBE_S)
+    try:
+        connection.request("GET", "/api/v1/_openapi", headers={"Accept": "application/json"})
+        return b"Cube Studio" in connection.getresponse().read(64 * 1024)
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
 
 
 def _free_after(settings: Settings) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Iterable
@@ -147,14 +148,23 @@ def _sample_once(settings: Settings, platform: Platform) -> list[str]:
             platform.context, PLATFORM, pipeline_id=published[SAMPLE], idempotency_key=f"{SAMPLE}-{SAMPLE_KEY}"
         )
         if submitted.created:
-            command = f"{shown_command()} describe run {submitted.run_id}"
+            command = f"{shown_command(settings.root)} describe run {submitted.run_id}"
             notes.append(f"the sample pipeline {SAMPLE} is running; follow it: {command}")
     memory.put("sample", _database_mark(settings))
     return notes
 
 
-def shown_command() -> str:
-    """How this `cube` is called from here: by its name where that finds it, else by its path."""
+def shown_command(home: Path) -> str:
+    """How this `cube` is called from this folder so that it finds the platform of `home`."""
+    here, home = Path.cwd(), home.resolve()
+    if home in ((here / "var").resolve(), _MYAPP.parent / "var"):
+        return _command()
+    path = f"./{home.relative_to(here)}" if home.is_relative_to(here) and home != here else str(home)
+    return f"CUBE_HOME={shlex.quote(path)} {_command()}"
+
+
+def _command() -> str:
+    """By its name where that finds it, else by its path."""
     script = Path(sys.executable).with_name("cube")
     found = shutil.which("cube")
     if (found is not None and Path(found).resolve() == script.resolve()) or not script.exists():

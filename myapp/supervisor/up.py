@@ -86,6 +86,8 @@ class Supervisor:
         say(f"Cube Studio is ready: {shown_url(self.settings)}")
         if prepared.password_made:
             say(f"  user admin, password {prepared.password_made}  (also in {self.settings.root / 'admin-password'})")
+        elif (self.settings.root / "admin-password").exists():
+            say(f"  user admin, password in {self.settings.root / 'admin-password'}")
         for line in prepared.notes:
             say(f"  {line}")
 

@@ -21,6 +21,7 @@ from myapp.security.identity import Identity, find_token, find_user, same_stamp
 from myapp.security.tokens import API_TOKEN_PREFIX, lookup_hash, note_use
 from myapp.views.http import Route, declared_on
 from myapp.views.web import Web, web
+from myapp.views.words import language
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,6 @@ _FAB_ADMIN_PAGES = ("list", "show", "add", "edit", "delete", "action", "action_p
 FAB_ROUTES: dict[str, Permission] = {
     "appbuilder.static": Permission.PUBLIC,
     "static": Permission.PUBLIC,
-    "LocaleView.index": Permission.SELF,
     "UtilView.back": Permission.SELF,
     "UserInfoEditView.this_form_get": Permission.SELF,  # has_access
     "UserInfoEditView.this_form_post": Permission.SELF,  # has_access
@@ -83,6 +83,8 @@ def guard() -> Response | None:
     if by_session and request.method not in _SAFE:
         check_csrf()
     _check_permission(identity.actor, declared.permission)
+    if endpoint in FAB_ROUTES and by_session:
+        session["locale"] = language()  # Flask-AppBuilder's pages look for it there
     return None
 
 

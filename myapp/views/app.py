@@ -24,7 +24,7 @@ from myapp.security.secret import load_secret_key
 from myapp.security.throttle import LoginThrottle, Rate
 from myapp.security.tokens import AccessTokens
 from myapp.services.context import Context
-from myapp.views import access, errors, headers
+from myapp.views import access, errors, headers, page
 from myapp.views.body import MAX_BODY
 from myapp.views.streams import Streams
 from myapp.views.web import Web
@@ -79,6 +79,7 @@ def build(settings: Settings, database: Database, context: Context) -> Flask:
     access.install(app)
     errors.install(app)
     headers.install(app)
+    page.install(app)
     _add_routes(app)
     return app
 
@@ -119,7 +120,6 @@ def _configuration(settings: Settings, secret: str) -> dict[str, Any]:
         "AUTH_USER_REGISTRATION": False,
         "AUTH_RATE_LIMITED": False,  # ours counts in Redis, on the form and the API alike
         "APP_NAME": "Cube Studio",
-        "LANGUAGES": {"en": {"flag": "us", "name": "English"}, "zh": {"flag": "cn", "name": "中文"}},
         "FAB_CREATE_DB": False,
         "FAB_UPDATE_PERMS": False,
         "FAB_ADD_SECURITY_API": False,
@@ -150,7 +150,8 @@ def _add_flask_appbuilder(app: Flask) -> None:
     with app.app_context():
         if database.engine.dialect.name == "sqlite":
             event.listen(database.engine, "connect", _configure_sqlite)
-        AppBuilder(app, database.session, indexview=HomeView, security_manager_class=SecurityManager)
+        views = {"indexview": HomeView, "security_manager_class": SecurityManager}
+        AppBuilder(app, database.session, base_template="cube/fab.html", **views)
 
 
 def _configure_sqlite(connection: Any, record: Any) -> None:

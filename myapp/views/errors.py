@@ -7,16 +7,20 @@ import math
 import secrets
 from typing import Any
 
-from flask import Flask, Response, current_app, render_template, request
+from flask import Flask, current_app, g, request
 from gunicorn.http.errors import NoMoreData, ParseException
 from redis.exceptions import RedisError
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from werkzeug.exceptions import BadRequest, HTTPException
+from werkzeug.wrappers import Response
 
 from myapp.domain.errors import CubeError, Unauthenticated, Unavailable
 from myapp.domain.runs.transitions import StaleRow
+from myapp.views.access import who_if_any
 from myapp.views.http import declared_on, json_response
+from myapp.views.page import page
+from myapp.views.words import error_words
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +56,7 @@ def on_cube_error(error: CubeError) -> Response:
 
 def on_http_error(error: HTTPException) -> Response:
     if error.response is not None:
-        return error.get_response()  # type: ignore[return-value]
+        return error.get_response()
     status = error.code or 500
     if status == 413:
         _drain()
@@ -114,8 +118,15 @@ def _unavailable(error: Exception) -> str | None:
 def _reply(status: int, body: dict[str, Any], headers: dict[str, str]) -> Response:
     if not _wants_page():
         return json_response(body, status, headers)
-    page = render_template("cube/error.html", status=status, error=body)
-    return Response(page, status=status, headers=headers, mimetype="text/html")
+    if "cube_actor" not in g and status < 500:
+        try:
+            g.cube_actor = who_if_any()
+        except (CubeError, SQLAlchemyError):
+            g.cube_actor = None
+    title, lead = error_words(status, body)
+    response = page("cube/error.html", status, title=title, lead=lead, status=status)
+    response.headers.update(headers)
+    return response
 
 
 def _wants_page() -> bool:

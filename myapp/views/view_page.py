@@ -3,44 +3,29 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
-from flask import g, redirect, render_template, request, session
+from flask import current_app, g, redirect, request, session
 from flask_appbuilder import expose
 from flask_appbuilder.security.views import AuthDBView
 from flask_appbuilder.views import IndexView
-from flask_wtf.csrf import generate_csrf
 from werkzeug.wrappers import Response
 
 from myapp.domain.errors import Limited, NotFound, Unauthenticated, Unavailable
 from myapp.domain.permissions import Permission
 from myapp.security.manager import open_session
+from myapp.services.read_runs import read_run
 from myapp.views.access import CsrfRefused, check_csrf, who_if_any
 from myapp.views.blueprints import site
 from myapp.views.http import Call, Route, declare, route
+from myapp.views.page import page
 from myapp.views.view_security import sign_in
-from myapp.views.words import LANGUAGES, language, words
+from myapp.views.words import COOKIE, LANGUAGES, language, words
 
 _SIGN_IN = Route(Permission.PUBLIC, ("GET", "POST"), page=True, form=True, hidden=True)
 _SIGN_OUT = Route(Permission.SELF, ("POST",), page=True, hidden=True)
+_YEAR_S = 365 * 24 * 3600
 _HOME = Route(Permission.SELF, page=True, hidden=True)
-
-
-def page(template: str, status: int = 200, **values: Any) -> Response:
-    lang = language()
-    actor = g.get("cube_actor")
-    html = render_template(
-        template,
-        lang=lang,
-        languages=LANGUAGES,
-        w=words(lang),
-        words=words(lang),
-        actor=actor,
-        here=request.full_path.rstrip("?"),
-        csrf=generate_csrf(),
-        **values,
-    )
-    return Response(html, status=status, mimetype="text/html")
 
 
 class HomeView(IndexView):
@@ -88,10 +73,7 @@ class SignInView(AuthDBView):
 
     @expose("/logout/", methods=["POST"])
     def logout(self) -> Response:
-        lang = session.get("locale")
         session.clear()
-        if lang:
-            session["locale"] = lang
         return redirect("/login/")
 
     declare(login, _SIGN_IN)
@@ -100,7 +82,8 @@ class SignInView(AuthDBView):
 
 @route(site, "/run/<id:run_id>", permission=Permission.RUN_READ, page=True, hidden=True)
 def run_page(call: Call, run_id: int) -> Any:
-    """One run; what may not be seen is told by the API."""
+    """One run"""
+    read_run(call.context, call.actor, run_id)
     return page("cube/run.html", run_id=run_id)
 
 
@@ -109,9 +92,29 @@ def choose_language(call: Call, lang: str) -> Any:
     """Show the pages in another language from now on."""
     if lang not in LANGUAGES:
         raise NotFound("this language is not spoken here")
-    session["locale"] = lang
-    back = urlsplit(request.referrer or "")
-    return redirect(safe_target(back.path if back.netloc == request.host else "/"))
+    response = redirect(_where_from())
+    response.set_cookie(
+        COOKIE,
+        lang,
+        max_age=_YEAR_S,
+        httponly=True,
+        samesite="Lax",
+        secure=bool(current_app.config["SESSION_COOKIE_SECURE"]),
+    )
+    return response
+
+
+def _where_from() -> str:
+    """The page the request was made on: its path and query; `/` when that is not known."""
+    wanted = request.args.get("next")
+    if wanted is not None and urlsplit(wanted).path == "/login/":
+        after = parse_qs(urlsplit(wanted).query).get("next", ["/"])[0]
+        return login_address(safe_target(after))
+    return safe_target(wanted)
+
+
+def login_address(target: str) -> str:
+    return "/login/" + (f"?next={quote(target)}" if target != "/" else "")
 
 
 def safe_target(wanted: str | None) -> str:

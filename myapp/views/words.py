@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from flask import has_request_context, request, session
+from typing import Any
+
+from flask import has_request_context, request
 
 LANGUAGES = {"en": "English", "zh": "中文"}
+COOKIE = "cube_language"
 
 _WORDS: dict[str, tuple[str, str]] = {
     "runs": ("Runs", "运行"),
@@ -77,6 +80,27 @@ _WORDS: dict[str, tuple[str, str]] = {
         "此页面需要 JavaScript;`cube` 命令则不需要。",
     ),
     "to_runs": ("To the runs", "前往运行列表"),
+    "roles": ("Roles", "角色"),
+    "groups": ("Groups", "用户组"),
+    "job": ("job", "作业"),
+    "schedule": ("schedule", "定时"),
+    "scheduled_for": ("scheduled for {time}", "计划时间:{time}"),
+    "ranks": ("{count} ranks", "{count} 个进程"),
+    "rank": ("rank {rank}", "进程 {rank}"),
+    "show_more": ("Show all", "显示全部"),
+    "show_less": ("Show less", "收起"),
+    "all_metrics": ("{count} metrics", "{count} 个指标"),
+    "all_outputs": ("{count} outputs", "{count} 个输出"),
+    "steps": ("{count} points", "{count} 个点"),
+    "days": ("d", "天"),
+    "hours": ("h", "小时"),
+    "minutes": ("min", "分"),
+    "seconds": ("s", "秒"),
+    "planned": ("planned", "已计划"),
+    "armed": ("starting", "启动中"),
+    "released": ("running", "运行中"),
+    "finalizing": ("ending", "收尾中"),
+    "lost": ("lost", "丢失"),
     "queued": ("queued", "排队中"),
     "running": ("running", "运行中"),
     "succeeded": ("succeeded", "成功"),
@@ -89,17 +113,83 @@ _WORDS: dict[str, tuple[str, str]] = {
     "skipped": ("skipped", "已跳过"),
 }
 
+# Title and advice of an error's page, by its code or its status.
+_ERRORS: dict[str, tuple[tuple[str, str], tuple[str, str]]] = {
+    "run_not_found": (
+        ("This run was not found", "未找到此运行"),
+        (
+            "It does not exist, or it belongs to a project that you are not in.",
+            "它不存在,或属于您未加入的项目。",
+        ),
+    ),
+    "csrf": (
+        ("This form has expired", "表单已过期"),
+        ("Go back, load the page again, and try once more.", "请返回并刷新页面,然后重试。"),
+    ),
+    "403": (
+        ("You may not see or do this", "您没有权限"),
+        (
+            "Ask an administrator, or an owner of the project, for a role that allows it.",
+            "请向管理员或项目所有者申请相应的角色。",
+        ),
+    ),
+    "404": (
+        ("There is no such page", "页面不存在"),
+        ("The address may be mistyped, or what was here is gone.", "地址可能有误,或内容已被删除。"),
+    ),
+    "500": (
+        ("Something went wrong in the platform", "平台出现错误"),
+        (
+            "Tell an administrator the number {incident}: the log has the cause.",
+            "请将编号 {incident} 告知管理员:日志中有原因。",
+        ),
+    ),
+    "503": (
+        ("The platform does not answer just now", "平台暂时没有响应"),
+        ("Try again in a moment.", "请稍后重试。"),
+    ),
+}
+
+# The reasons that stand on the pages most, by their English text; the rest is shown as it is.
+_REASONS: tuple[tuple[str, str], ...] = (
+    (r"waits for task (\S+)", "等待任务 $1"),
+    (r"waits to be (?:looked at|queued)", "等待调度"),
+    (r"waits for other tasks of the run: at most (\d+) at once", "等待此运行的其他任务:最多同时运行 $1 个"),
+    (r"is being started", "正在启动"),
+    (r"is being stopped", "正在停止"),
+    (r"has ended; its results are being stored", "已结束;正在保存结果"),
+    (r"ended with exit code (\d+)", "以退出码 $1 结束"),
+    (r"was killed because it used more memory than it asked for", "内存使用超过申请量,已被终止"),
+    (r"was interrupted because the platform stopped", "因平台停止而中断"),
+    (r"the run's timeout passed", "运行已超时"),
+)
+
 
 def language() -> str:
     """What was chosen on the page, else the first of the browser's languages that we speak."""
     if not has_request_context():
         return "en"
-    chosen = session.get("locale")
+    chosen = request.cookies.get(COOKIE)
     if chosen in LANGUAGES:
-        return str(chosen)
+        return chosen
     return request.accept_languages.best_match(list(LANGUAGES), default="en") or "en"
 
 
 def words(lang: str) -> dict[str, str]:
     index = 1 if lang == "zh" else 0
     return {key: both[index] for key, both in _WORDS.items()}
+
+
+def reasons(lang: str) -> tuple[tuple[str, str], ...]:
+    """(regular expression of the whole English text, what to show instead), in JavaScript's syntax."""
+    return _REASONS if lang == "zh" else ()
+
+
+def error_words(status: int, body: dict[str, Any]) -> tuple[str, str]:
+    """Title and advice for a person who looks at a page."""
+    index = 1 if language() == "zh" else 0
+    found = _ERRORS.get(str(body["code"])) or _ERRORS.get(str(status))
+    if found is None:
+        return _WORDS["error_title"][index], str(body["message"])
+    incident = (body["detail"] or {}).get("incident", "") if isinstance(body["detail"], dict | None) else ""
+    return found[0][index], found[1][index].replace("{incident}", str(incident))

@@ -19,7 +19,7 @@ from myapp.views.http import Route, declared_on
 from tests.integration.web_fixtures import World, document, job
 
 # Routes of Flask-AppBuilder that exist and are refused.
-FAB_REFUSED = {"UserDBModelView.download", "RoleModelView.download", "UserGroupModelView.download"}
+FAB_REFUSED = {"LocaleView.index", "UserDBModelView.download", "RoleModelView.download", "UserGroupModelView.download"}
 PUBLIC = {
     "api.get_openapi",
     "api.login",

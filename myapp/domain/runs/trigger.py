@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Literal
 
@@ -18,6 +18,30 @@ class Trigger(StrEnum):
     ANY_SUCCEEDED = "any_succeeded"
     ALL_FAILED = "all_failed"
     NONE_FAILED = "none_failed"
+
+
+_SAID = {
+    TaskPhase.SUCCEEDED: "succeeded",
+    TaskPhase.FAILED: "failed",
+    TaskPhase.STOPPED: "was stopped",
+    TaskPhase.SKIPPED: "was skipped",
+}
+_MOST_NAMED = 3
+
+
+def why_not(trigger: Trigger | str, upstream: Mapping[str, TaskPhase]) -> str:
+    """Why it is skipped, from its upstream's phases: `because count failed (trigger all_succeeded)`."""
+    accepted = {
+        Trigger.ALL_SUCCEEDED: (TaskPhase.SUCCEEDED,),
+        Trigger.ALL_FAILED: (TaskPhase.FAILED,),
+        Trigger.NONE_FAILED: (TaskPhase.SUCCEEDED, TaskPhase.SKIPPED),
+    }.get(Trigger(trigger), ())
+    against = [f"{key} {_SAID.get(phase, phase)}" for key, phase in upstream.items() if phase not in accepted]
+    named, more = against[:_MOST_NAMED], len(against) - _MOST_NAMED
+    if more > 0:
+        named.append(f"{more} more")
+    said = named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
+    return f"because {said} (trigger {Trigger(trigger)})"
 
 
 def judge(trigger: Trigger | str, upstream: Sequence[TaskPhase]) -> Verdict:
