@@ -149,4 +149,5 @@ def _not_yaml(source: str, error: Any, text: str, before: int = 0) -> ClientErro
     if said is None:
         return ClientError(f"{source} is not YAML: {str(error)[:200]}", "Is it a text file?")
     place = f"line {said.line + before}, column {said.column}"
-    return ClientError(f"{source} is not YAML: {place}: {said.message}\n{said.excerpt}", said.remedy[0].upper() + said.remedy[1:])
+    remedy = said.remedy[0].upper() + said.remedy[1:]
+    return ClientError(f"{source} is not YAML: {place}: {said.message}\n{said.excerpt}", remedy)

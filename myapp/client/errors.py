@@ -58,4 +58,5 @@ def problem_line(problem: Any) -> str:
     where = ", ".join(place) + (f" (task {problem['node']})" if problem.get("node") else "")
     text = f"{where}: {problem.get('message', '')}" if where else str(problem.get("message", ""))
     text = f"warning: {text}" if problem.get("severity") == "warning" else text
-    return text + (f" -> {problem['resolution']}" if problem.get("resolution") else "")
+    remedy = str(problem.get("resolution") or "")
+    return f"{text} -> {remedy}" if remedy and remedy not in text else text

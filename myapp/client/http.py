@@ -125,11 +125,7 @@ class Api:
         return Reply(reply.status, {k.lower(): v for k, v in reply.getheaders()}, body)
 
     def _refusal(self, reply: Reply) -> ClientError:
-        error = refusal(reply, self.url)
-        if reply.status == 401 and self._token_from:
-            error.message = f"the token in {self._token_from} is not accepted: {error.message}"
-            error.resolution = f"Set {self._token_from} to a token that is valid, or unset it and sign in."
-        return error
+        return refusal(reply, self.url, self._token_from)
 
     def connect(self, timeout: float = TIMEOUT_S) -> http.client.HTTPConnection:
         if self._secure:
@@ -219,8 +215,8 @@ def segment(value: object) -> str:
     return quote(str(value), safe="")
 
 
-def refusal(reply: Reply, url: str) -> ClientError:
-    """What the server's error says, as an exception."""
+def refusal(reply: Reply, url: str, token_from: str = "") -> ClientError:
+    """What the server's error says, as an exception. `token_from`: the variable that held the token, if one did."""
     try:
         said = json.loads(reply.body)
     except ValueError:
@@ -230,7 +226,10 @@ def refusal(reply: Reply, url: str) -> ClientError:
     if not isinstance(message, str):
         message = json.dumps(message)
     resolution = said.get("resolution")
-    if reply.status == 401:
+    if reply.status == 401 and token_from:
+        message = f"the token in {token_from} is not accepted: {message}"
+        resolution = f"Set {token_from} to a token that is valid, or unset it and sign in."
+    elif reply.status == 401:
         resolution = resolution or f"Sign in: cube login {url}"
     return ClientError(
         message,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -151,7 +152,30 @@ def _show_run(run: Row) -> None:
         "Artifacts",
         ((f"{a['task']}.{a['name']}", f"{a['path']} ({a['size']} bytes)") for a in run.get("artifacts") or []),
     )
+    _section("Attempts that did not succeed", _lost_attempts(tasks))
     _section("Diagnoses", _diagnoses(tasks))
+    _section("Ranks", _ranks(run["id"], tasks))
+
+
+def _lost_attempts(tasks: Iterable[Row]) -> Iterable[tuple[str, str]]:
+    """Why a task has more than one attempt; how a failed task's last one ended, its diagnosis says."""
+    for task in tasks:
+        last = task["attempts"][-1]["no"] if task["attempts"] else 0
+        for attempt in task["attempts"]:
+            if attempt["phase"] not in ("failed", "lost") or (attempt["no"] == last and task["phase"] == "failed"):
+                continue
+            found = attempt.get("diagnosis")
+            why = pick(found, "summary") if isinstance(found, dict) else None
+            then = "; tried again" if attempt["no"] < last else ""
+            yield task["key"], f"#{attempt['no']} {attempt['phase']}: {why or attempt.get('message') or ''}{then}"
+
+
+def _ranks(run_id: Any, tasks: Iterable[Row]) -> Iterable[tuple[str, str]]:
+    """How many processes a distributed task has, and how to read the logs of each."""
+    for task in tasks:
+        count = len(task["attempts"][-1].get("ranks") or []) if task["attempts"] else 0
+        if count > 1:
+            yield task["key"], f"{count}; the log of one: cube logs {run_id} {task['key']} --rank 0 (to {count - 1})"
 
 
 def _diagnoses(tasks: Iterable[Row]) -> Iterable[tuple[str, str]]:
@@ -160,7 +184,9 @@ def _diagnoses(tasks: Iterable[Row]) -> Iterable[tuple[str, str]]:
         last = task["attempts"][-1] if task["attempts"] else {}
         found = last.get("diagnosis") if task["phase"] == "failed" else None
         if isinstance(found, dict):
-            said = [pick(found, "message", "cause"), pick(found, "resolution", "advice")]
+            detail = found.get("detail")
+            summary = ": ".join(str(part) for part in (pick(found, "summary", "cause"), detail) if part)
+            said = [summary, pick(found, "resolution")]
             yield task["key"], " -> ".join(str(part) for part in said if part)
 
 
@@ -184,8 +210,7 @@ def _show_pipeline(pipeline: Row) -> None:
     )
     params = pipeline.get("params") or []
     if params:
-        rows = [[p["name"], p.get("type", "str"), p.get("default"), _short(p.get("description"))] for p in params]
-        print(f"\n{table(rows, ['PARAMETER', 'TYPE', 'DEFAULT', 'DESCRIPTION'])}")
+        print(f"\n{_arguments(params, 'PARAMETER')}")
     tasks = ((pipeline.get("document") or {}).get("spec") or {}).get("tasks") or []
     if tasks:
         rows = [
@@ -214,21 +239,47 @@ def _show_template(template: Row) -> None:
             ]
         )
     )
-    for title, heads, rows in (
-        ("Arguments", ["ARGUMENT", "TYPE", "DEFAULT", "DESCRIPTION"], template.get("args") or []),
-        ("Outputs", ["OUTPUT", "TYPE", "", "DESCRIPTION"], template.get("outputs") or []),
-    ):
-        if rows:
-            shown = [
-                [
-                    r["name"],
-                    r.get("type", "str"),
-                    "required" if r.get("required") else r.get("default"),
-                    _short(r.get("description")),
-                ]
-                for r in rows
-            ]
-            print(f"\n{title}\n{table(shown, heads)}")
+    if args := template.get("args"):
+        print(f"\n{_arguments(args, 'ARGUMENT')}")
+    if outputs := template.get("outputs"):
+        rows = [[o["name"], o.get("type", "str"), o.get("description") or ""] for o in outputs]
+        print(f"\n{table(rows, ['OUTPUT', 'TYPE', 'DESCRIPTION'], wrap=show.columns())}")
+
+
+def _arguments(rows: Iterable[Row], head: str) -> str:
+    """Parameters or arguments with what they may be, in whole words."""
+    cells = [
+        [row["name"], row.get("type", "str"), "required" if row.get("required") else _default(row), _about(row)]
+        for row in rows
+    ]
+    return table(cells, [head, "TYPE", "DEFAULT", "DESCRIPTION"], wrap=show.columns())
+
+
+def _default(row: Row) -> str:
+    value = row.get("default")
+    if value is None:
+        return ""
+    return _short(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 40)
+
+
+def _number(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _about(row: Row) -> str:
+    """`Trees of the forest (1 to 1000)`, `How to average (one of: macro, micro)`."""
+    low, high, choices = _number(row.get("min")), _number(row.get("max")), row.get("choices")
+    bounds = {
+        (True, True): f"{low} to {high}", (True, False): f"at least {low}", (False, True): f"at most {high}",
+    }.get((low is not None, high is not None))
+    allowed = [
+        f"one of: {', '.join(str(choice) for choice in choices)}" if choices else None,
+        bounds,
+        f"like {row['pattern']}" if row.get("pattern") else None,
+    ]
+    said = "; ".join(part for part in allowed if part)
+    text = str(row.get("description") or "")
+    return f"{text} ({said})".strip() if said else text
 
 
 def _show_project(project: Row) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import textwrap
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+_NARROWEST = 20  # the least that a wrapped column has
 _COLOURS = {
     "succeeded": "32",
     "failed": "31",
@@ -25,15 +28,25 @@ def as_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def table(rows: Sequence[Sequence[Any]], heads: Sequence[str]) -> str:
-    """Columns as wide as their widest cell; the last one is not padded."""
+def table(rows: Sequence[Sequence[Any]], heads: Sequence[str], *, wrap: int = 0) -> str:
+    """Columns as wide as their widest cell; the last one is not padded, and wrapped so that lines have `wrap` columns.
+    """
     cells = [list(heads), *([safe(_text(cell)) for cell in row] for row in rows)]
     widths = [max(_width(row[i]) for row in cells) for i in range(len(heads))]
     lines = []
     for number, row in enumerate(cells):
         padded = [_paint(cell, number) + " " * (widths[i] - _width(cell)) for i, cell in enumerate(row)]
+        if wrap:
+            before = sum(widths[:-1]) + 2 * (len(widths) - 1)
+            last = textwrap.wrap(row[-1], max(_NARROWEST, wrap - before)) or [""]
+            padded[-1] = f"\n{' ' * before}".join(last)
         lines.append("  ".join(padded).rstrip())
     return "\n".join(lines)
+
+
+def columns() -> int:
+    """Of the terminal; 0 when nobody looks at one."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
 def details(pairs: Iterable[tuple[str, Any]], indent: str = "") -> str:

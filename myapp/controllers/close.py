@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import orjson
@@ -13,7 +14,7 @@ from myapp.controllers.engine import Engine
 from myapp.domain.errors import CubeError
 from myapp.domain.ports import AttemptKey, BackendError, Cause, Collected, ExecutionBackend, Handle
 from myapp.domain.runs.decide import Outcome
-from myapp.domain.runs.diagnose import Diagnosis
+from myapp.domain.runs.diagnose import Diagnosis, with_log
 from myapp.domain.runs.phases import AttemptPhase, Desired, Entity, TaskPhase
 from myapp.domain.runs.retry import judge
 from myapp.persistence import run_store
@@ -22,6 +23,7 @@ from myapp.persistence.unit_of_work import Topic
 log = structlog.get_logger(__name__)
 REAP_DELAY_S = 15.0  # the ended object is deleted a little later, in batches
 SEAL_RETRY_S = 10.0
+LOG_TAIL = 4096  # bytes of a failed rank that are looked at for a known cause
 MAX_STEP = 2**63 - 1
 LAST_MOMENT = 253_402_300_799.0  # of the year 9999, the last that a calendar can show
 
@@ -55,6 +57,9 @@ def seal(engine: Engine, backend: ExecutionBackend, view: Any, evidence: dict[st
         if view.diagnosis
         else None
     )
+    if outcome is Outcome.FAILED and diagnosis is not None:
+        diagnosis = with_log(diagnosis, _log_tail(collected, view.ranks or []))
+        evidence = (evidence or {}) | {"diagnosis": diagnosis.to_json()}
     metrics = [
         {
             "run_id": view.run_id,
@@ -90,6 +95,22 @@ def seal(engine: Engine, backend: ExecutionBackend, view: Any, evidence: dict[st
         logs=logs,
         problems=problems,
     )
+
+
+def _log_tail(collected: Collected, ranks: list[dict[str, Any]]) -> str:
+    """The end of the log of the rank that failed first by itself; empty when it cannot be read."""
+    bad = [r for r in ranks if r.get("exit_code") and r.get("cause") not in (Cause.PEER_FAILED, Cause.CANCELLED)]
+    first = min(bad, key=lambda r: (r.get("finished_at") or LAST_MOMENT, r["rank"]), default=None)
+    path = collected.logs.get(first["rank"]) if first is not None else None
+    if path is None:
+        return ""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(handle, "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_TAIL))
+            return file.read(LOG_TAIL).decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def _wait_for_store(engine: Engine, view: Any, evidence: dict[str, Any] | None, message: str) -> None:

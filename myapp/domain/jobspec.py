@@ -7,7 +7,17 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BeforeValidator, Field, PlainSerializer
 
-from myapp.domain.documents import MAX_TEXT, Doc, Duration, Metadata, ScalarText, Timeout, check_header, known_fields, parse_model
+from myapp.domain.documents import (
+    MAX_TEXT,
+    Doc,
+    Duration,
+    Metadata,
+    ScalarText,
+    Timeout,
+    check_header,
+    known_fields,
+    parse_model,
+)
 from myapp.domain.errors import Problem
 from myapp.domain.naming import NAME, check_env_name, check_name, did_you_mean, nearest, path_part, shown
 from myapp.domain.ports import Resources

@@ -12,7 +12,7 @@ from myapp.domain.documents import API_VERSION
 from myapp.domain.errors import NotFound, Problem, errors_in, invalid_document
 from myapp.domain.graph import validate_pipeline
 from myapp.domain.jobspec import AIJob, parse_aijob
-from myapp.domain.naming import slugify
+from myapp.domain.naming import did_you_mean, shown, slugify
 from myapp.domain.permissions import Actor, Permission
 from myapp.domain.pipeline import parse_pipeline
 from myapp.domain.pipelinegraph import PipelineGraph

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import hashlib
 import http.client
+import json
 import os
 import re
 import shutil
@@ -177,9 +178,10 @@ def _is_cube(settings: Settings) -> bool:
     host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(settings.host, settings.host)  # noqa: S104
     connection = http.client.HTTPConnection(host, settings.port, timeout=_PROBE_S)
     try:
-        connection.request("GET", "/api/v1/_openapi", headers={"Accept": "application/json"})
-        return b"Cube Studio" in connection.getresponse().read(64 * 1024)
-    except (OSError, http.client.HTTPException):
+        connection.request("GET", "/ready")
+        said = json.loads(connection.getresponse().read(4096))
+        return isinstance(said, dict) and {"status", "database", "redis", "worker"} <= said.keys()
+    except (OSError, ValueError, http.client.HTTPException):
         return False
     finally:
         connection.close()

@@ -74,7 +74,9 @@ def run_web(settings: Settings) -> int:
 
 def run_worker(settings: Settings) -> int:
     """Celery with threads. TERM: what it is answering is finished first (each answer is short), then it ends."""
+    from celery.apps.worker import install_worker_term_handler
     from celery.platforms import SecurityWarning
+    from celery.signals import worker_ready
 
     from myapp.composition import create_platform
     from myapp.tasks.celery_app import create_celery
@@ -96,6 +98,7 @@ def run_worker(settings: Settings) -> int:
         quiet=True,
         hostname=f"worker@{settings.node}",
     )
+    worker_ready.connect(lambda **about: install_worker_term_handler(worker, verbose=False), weak=False)
     worker.start()
     return int(worker.exitcode or 0)
 

@@ -124,7 +124,7 @@ def _reply(status: int, body: dict[str, Any], headers: dict[str, str]) -> Respon
         except (CubeError, SQLAlchemyError):
             g.cube_actor = None
     title, lead = error_words(status, body)
-    response = page("cube/error.html", status, title=title, lead=lead, status=status)
+    response = page("cube/error.html", status, title=title, lead=lead, number=status)
     response.headers.update(headers)
     return response
 

@@ -18,6 +18,9 @@ from myapp.views.query import Query
 
 _SHOWN = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "text/plain", "application/json", "text/csv"})
 _ACTIVE = ("html", "xml", "svg", "script", "pdf", "wasm", "flash", "x-shockwave")
+# Browsers show a picture or a text in a document of their own, with inline styles that `default-src` would block.
+_CSP_SHOWN = "sandbox; script-src 'none'; object-src 'none'; form-action 'none'; frame-ancestors 'none'"
+_CSP = "sandbox; default-src 'none'; frame-ancestors 'none'"
 _BINARY = "application/octet-stream"
 
 
@@ -52,7 +55,7 @@ def _download(found: Artifact) -> Response:
         kind, shown = "application/zip", False
     headers = {
         "Content-Disposition": disposition(found.filename, inline=shown),
-        "Content-Security-Policy": "sandbox; default-src 'none'; img-src 'self'; style-src 'none'",
+        "Content-Security-Policy": _CSP_SHOWN if shown else _CSP,
         "X-Content-Type-Options": "nosniff",
         "Cache-Control": "private, max-age=300",
     }

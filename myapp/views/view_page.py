@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
-from flask import current_app, g, redirect, request, session
+from flask import current_app, redirect, request, session
 from flask_appbuilder import expose
 from flask_appbuilder.security.views import AuthDBView
 from flask_appbuilder.views import IndexView
+from pydantic import Field
 from werkzeug.wrappers import Response
 
 from myapp.domain.errors import Limited, NotFound, Unauthenticated, Unavailable
@@ -19,6 +20,7 @@ from myapp.views.access import CsrfRefused, check_csrf, who_if_any
 from myapp.views.blueprints import site
 from myapp.views.http import Call, Route, declare, route
 from myapp.views.page import page
+from myapp.views.query import Query
 from myapp.views.view_security import sign_in
 from myapp.views.words import COOKIE, LANGUAGES, language, words
 
@@ -87,12 +89,16 @@ def run_page(call: Call, run_id: int) -> Any:
     return page("cube/run.html", run_id=run_id)
 
 
-@route(site, "/language/<word:lang>", permission=Permission.PUBLIC, page=True, hidden=True)
+class LanguageQuery(Query):
+    next: str = Field("", description="Path and query of the page to go back to.")
+
+
+@route(site, "/language/<word:lang>", permission=Permission.PUBLIC, query=LanguageQuery, page=True, hidden=True)
 def choose_language(call: Call, lang: str) -> Any:
     """Show the pages in another language from now on."""
     if lang not in LANGUAGES:
         raise NotFound("this language is not spoken here")
-    response = redirect(_where_from())
+    response = redirect(_back_to(call.query.next))
     response.set_cookie(
         COOKIE,
         lang,
@@ -104,13 +110,20 @@ def choose_language(call: Call, lang: str) -> Any:
     return response
 
 
-def _where_from() -> str:
-    """The page the request was made on: its path and query; `/` when that is not known."""
-    wanted = request.args.get("next")
-    if wanted is not None and urlsplit(wanted).path == "/login/":
-        after = parse_qs(urlsplit(wanted).query).get("next", ["/"])[0]
-        return login_address(safe_target(after))
+def _back_to(wanted: str) -> str:
+    """`safe_target`, but the sign-in page is a place to go back to."""
+    path, _, query = wanted.partition("?")
+    if path == "/login/":
+        return login_address(safe_target(parse_qs(query).get("next", ["/"])[0]))
     return safe_target(wanted)
+
+
+@route(site, "/favicon.ico", permission=Permission.PUBLIC, hidden=True)
+def favicon(call: Call) -> Any:
+    """The icon, for documents that name none: an artifact in a tab of its own (sandboxed, so of another origin)."""
+    response = current_app.send_static_file("cube/icon.svg")
+    response.headers["Cross-Origin-Resource-Policy"] = "cross-origin"
+    return response
 
 
 def login_address(target: str) -> str:

@@ -87,6 +87,8 @@ _WORDS: dict[str, tuple[str, str]] = {
     "scheduled_for": ("scheduled for {time}", "计划时间:{time}"),
     "ranks": ("{count} ranks", "{count} 个进程"),
     "rank": ("rank {rank}", "进程 {rank}"),
+    "rank_choice": ("Rank", "进程"),
+    "pending": ("waiting", "等待中"),
     "show_more": ("Show all", "显示全部"),
     "show_less": ("Show less", "收起"),
     "all_metrics": ("{count} metrics", "{count} 个指标"),
@@ -157,11 +159,31 @@ _REASONS: tuple[tuple[str, str], ...] = (
     (r"waits for other tasks of the run: at most (\d+) at once", "等待此运行的其他任务:最多同时运行 $1 个"),
     (r"is being started", "正在启动"),
     (r"is being stopped", "正在停止"),
-    (r"has ended; its results are being stored", "已结束;正在保存结果"),
+    (r"has ended; its results are being stored", "已结束,正在保存结果"),
     (r"ended with exit code (\d+)", "以退出码 $1 结束"),
+    (r"rank (\d+) \((\w+) (\d+)\) ended with exit code (\d+)", "进程 $1($2 $3)以退出码 $4 结束"),
+    (r"was killed by signal (\d+)", "被信号 $1 终止"),
     (r"was killed because it used more memory than it asked for", "内存使用超过申请量,已被终止"),
     (r"was interrupted because the platform stopped", "因平台停止而中断"),
+    (r"could not start: its environment could not be built", "无法启动:环境构建失败"),
+    (r"its processes are gone and left no exit status", "进程已消失,未留下退出状态"),
+    (r"stopped because the run was cancelled", "因运行被取消而停止"),
+    (r"stopped because its timeout passed", "因超时而停止"),
     (r"the run's timeout passed", "运行已超时"),
+    (r"Read the end of the log; the command itself reported an error", "请查看日志末尾:命令本身报告了错误"),
+    (
+        r"The process was killed from outside or crashed; read the end of the log",
+        "进程被外部终止或已崩溃,请查看日志末尾",
+    ),
+    (
+        r"Ask for more memory \(resources\.memory\), or use smaller batches",
+        "请申请更多内存(resources.memory)或减小批次",
+    ),
+    (r"Raise the task's timeout, or make the work shorter", "请增大任务的超时时间,或缩短任务"),
+    (
+        r"The platform or the machine was stopped; the task is tried again by itself",
+        "平台或机器曾停止,任务会自动重试",
+    ),
 )
 
 

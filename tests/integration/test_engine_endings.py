@@ -71,6 +71,15 @@ def test_a_failure_says_its_cause_and_the_remedy(house: House, task: dict[str, A
     assert attempt.diagnosis["resolution"].rstrip(".") in house.tasks(run.id)["a"].reason
 
 
+def test_a_missing_python_module_is_named_in_the_remedy(house: House) -> None:
+    task = shell("echo \"ModuleNotFoundError: No module named 'pandas'\" >&2; exit 1")
+    run = house.end(house.submit(tasks_of(a=task)))
+    assert run.reason_code == "exit_nonzero"
+    assert "add 'pandas' to environment.requirements" in run.reason
+    [attempt] = house.attempts(run.id)
+    assert "pandas" in attempt.diagnosis["resolution"]
+
+
 def test_an_allowed_failure_does_not_fail_the_run(house: House) -> None:
     run = house.end(house.submit(tasks_of(a=shell("exit 1", allowFailure=True), b=shell("true"))))
     assert run.phase == "succeeded"

@@ -38,6 +38,13 @@ def test_a_skip_tells_what_was_compared(house: House) -> None:
     assert reason_of(house, run.id, "tell") == expected
 
 
+def test_a_skip_names_the_tasks_that_kept_it_from_running(house: House) -> None:
+    after = {"dependsOn": ["good", "bad"], **shell("true")}
+    run = house.end(house.submit(tasks_of(good=shell("true"), bad=shell("exit 1"), after=after)))
+    assert house.phases(run.id)["after"] == "skipped"
+    assert reason_of(house, run.id, "after") == "because bad failed (trigger all_succeeded)"
+
+
 @pytest.mark.parametrize(
     ("job", "words"),
     [

@@ -97,3 +97,20 @@ def test_a_cron_expression_is_as_long_as_its_column(context: Context) -> None:
     with pytest.raises(Invalid) as refused:
         publish_pipeline(context, PLATFORM, pipeline_document(schedule={"cron": fits + " "}))
     assert [p.field for p in refused.value.problems] == ["spec.schedule.cron"]
+
+
+def test_an_unknown_framework_is_told_with_whatever_else_is_wrong(context: Context) -> None:
+    document = job(framework="shel", comand=["true"], resources={"gpus": 1})
+    del document["spec"]["command"]
+    wanted = {"spec.framework", "spec.comand", "spec.resources.gpus"}
+    assert {p.field for p in validate_document(context, PLATFORM, document)} == wanted
+    with pytest.raises(Invalid) as caught:
+        submit_job(context, PLATFORM, document)
+    assert {p.field for p in caught.value.problems} == wanted
+
+
+def test_a_misspelt_field_is_not_missing_as_well(context: Context) -> None:
+    document = job()
+    document["spec"]["framewrok"] = document["spec"].pop("framework")
+    assert [(p.code, p.field) for p in validate_document(context, PLATFORM, document)] == [
+        ("unknown_field", "spec.framewrok")]

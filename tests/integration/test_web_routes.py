@@ -26,6 +26,7 @@ PUBLIC = {
     "site.health",
     "site.ready",
     "site.choose_language",
+    "site.favicon",
     "SignInView.login",
     "static",
     "appbuilder.static",
@@ -218,6 +219,49 @@ def test_another_projects_rows_are_not_found(web: World) -> None:
     listed = web.client().get("/api/v1/run/?page_size=500", headers=headers).get_json()["result"]
     assert web.foreign_id not in [row["id"] for row in listed]
     assert web.run_id in [row["id"] for row in listed]
+
+
+@pytest.mark.parametrize("path", ["/nonsense", "/run/999999", "/run/x", "/static/nosuch.js"])
+@pytest.mark.parametrize(
+    ("lang", "title"),
+    [("en", ("There is no such page", "This run was not found")), ("zh", ("页面不存在", "未找到此运行"))],
+)
+def test_a_browser_is_told_in_a_page_what_is_not_there(
+    web: World, path: str, lang: str, title: tuple[str, str]
+) -> None:
+    headers = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8", "Accept-Language": lang}
+    for client in (web.client(), signed_in(web, "vera")):
+        reply = client.get(path, headers=headers)
+        if path == "/run/999999" and reply.status_code == 302:
+            continue  # signed out: sign in first
+        text = reply.get_data(as_text=True)
+        assert (reply.status_code, reply.mimetype) == (404, "text/html")
+        assert f'<html lang="{lang}">' in text
+        assert f"<h1>{title[path == '/run/999999']}</h1>" in text
+        assert 'href="/"' in text
+        assert "/language/" in text
+        assert "`" not in text
+        assert "/api/" not in text
+        assert "unsafe-inline" not in reply.headers["Content-Security-Policy"]
+    assert "vera" in text
+
+
+def test_another_projects_run_has_no_page(web: World) -> None:
+    assert signed_in(web, "vera").get(f"/run/{web.foreign_id}").status_code == 404
+    assert signed_in(web, "vera").get(f"/run/{web.run_id}").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/api/v1/nonsense", "/api/v1/run/999999"])
+def test_the_api_answers_a_browser_in_json(web: World, path: str) -> None:
+    reply = signed_in(web, "vera").get(path, headers={"Accept": "text/html"})
+    assert (reply.status_code, reply.mimetype) == (404, "application/json")
+    assert reply.get_json()["resolution"]
+
+
+def test_the_icon_may_be_shown_anywhere(web: World) -> None:
+    reply = web.client().get("/favicon.ico", buffered=True)
+    assert (reply.status_code, reply.mimetype) == (200, "image/svg+xml")
+    assert reply.headers["Cross-Origin-Resource-Policy"] == "cross-origin"
 
 
 def signed_in(world: World, name: str) -> FlaskClient:

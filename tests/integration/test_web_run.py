@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -18,11 +19,17 @@ from typing import Any
 
 import pytest
 from redis import Redis
-from sqlalchemy import insert, update
+from sqlalchemy import insert, select, update
 
-from myapp.models import Run, Transition
+from myapp.domain.permissions import PLATFORM
+from myapp.models import Attempt, Run, Schedule, Transition
+from myapp.services.save_schedule import save_schedule
+from myapp.services.submit_job import submit_job
+from myapp.services.submit_run import submit_run
+from myapp.utils.clock import iso
 from myapp.views.streams import Streams
-from tests.integration.web_fixtures import API, World
+from myapp.views.words import LANGUAGES, reasons, words
+from tests.integration.web_fixtures import API, World, job
 
 
 def add_event(world: World, run_id: int, seq: int, source: str, target: str) -> None:
@@ -353,6 +360,76 @@ def test_a_log_in_pieces(web: World) -> None:
     )
 
 
+def test_a_run_tells_its_ranks_and_each_has_a_log(own_web: World) -> None:
+    world, now = own_web, time.time()
+    ranks = [{"role": "worker", "index": i, "rank": i, "state": "failed", "exit_code": 137} for i in (0, 1)]
+    with world.platform.database.write() as unit:
+        unit.connection.execute(
+            update(Attempt)
+            .where(Attempt.run_id == world.run_id, Attempt.object_name == f"test-{world.run_id}-load")
+            .values(
+                ranks=ranks, phase="failed", message="was interrupted because the platform stopped", finished_at=now
+            )
+        )
+    folder = world.platform.settings.root / "logs" / "public" / str(world.run_id) / "load" / "1"
+    (folder / "rank-1.log").write_bytes(b"of the second rank\n")
+    headers = world.bearer("vera")
+    run = world.client().get(f"{API}/run/{world.run_id}", headers=headers).get_json()["result"]
+    attempt = next(t for t in run["tasks"] if t["key"] == "load")["attempts"][0]
+    assert [(r["rank"], r["role"], r["index"], r["state"]) for r in attempt["ranks"]] == [
+        (0, "worker", 0, "failed"),
+        (1, "worker", 1, "failed"),
+    ]
+    assert (attempt["no"], attempt["phase"]) == (1, "failed")
+    assert attempt["message"] == "was interrupted because the platform stopped"
+    texts = [
+        world.client().get(f"{API}/run/{world.run_id}/task/load/log?rank={rank}", headers=headers).get_json()["result"]
+        for rank in (0, 1)
+    ]
+    assert [t["text"].splitlines()[0] for t in texts] == ["first line", "of the second rank"]
+    page = world.client().get(f"/run/{world.run_id}", headers=headers).get_data(as_text=True)
+    assert 'id="log-rank"' in page
+
+
+def test_the_list_tells_jobs_and_scheduled_runs(own_web: World) -> None:
+    context = own_web.platform.context
+    save_schedule(context, PLATFORM, own_web.pipeline_id, {"cron": "0 2 * * *"})
+    with own_web.platform.database.read() as connection:
+        schedule_id = connection.execute(select(Schedule.id)).scalar_one()
+    due = 1_760_000_400.0
+    by_schedule = submit_run(
+        context, PLATFORM, pipeline_id=own_web.pipeline_id, schedule_id=schedule_id, scheduled_at=due
+    )
+    a_job = submit_job(context, PLATFORM, job("digits"))
+    listed = own_web.client().get(f"{API}/run/", headers=own_web.bearer("vera")).get_json()["result"]
+    rows = {row["id"]: row for row in listed}
+    assert rows[a_job.run_id]["name"] == rows[own_web.run_id]["name"] == "digits"
+    assert (rows[a_job.run_id]["kind"], rows[own_web.run_id]["kind"]) == ("job", "pipeline")
+    assert rows[by_schedule.run_id]["schedule_id"] == schedule_id
+    assert rows[by_schedule.run_id]["scheduled_at"] == iso(due)
+    assert rows[own_web.run_id]["schedule_id"] is None
+
+
+_SCRIPTS = sorted((Path(__file__).parents[2] / "myapp" / "static" / "cube").glob("*.js"))
+
+
+@pytest.mark.parametrize("script", _SCRIPTS, ids=lambda path: path.name)
+def test_scripts_of_the_pages_keep_to_the_policy_and_know_their_words(script: Path) -> None:
+    """No markup from text, no styles inline; every word they use is there, in every language."""
+    text = script.read_text()
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\.style\b|\beval\b", text)
+    used = set(re.findall(r"\bwords\.([a-z_]+)", text))
+    for lang in LANGUAGES:
+        assert used <= set(words(lang))
+
+
+def test_reasons_are_told_in_chinese() -> None:
+    pairs = [(re.compile(pattern), shown) for pattern, shown in reasons("zh")]
+    for summary in ("was interrupted because the platform stopped", "ended with exit code 3", "waits for task load"):
+        assert any(pattern.fullmatch(summary) for pattern, _ in pairs), summary
+    assert reasons("en") == ()
+
+
 def artifact(world: World, path: str, **headers: str) -> Any:
     url = f"{API}/run/{world.run_id}/artifact/{path}"
     return world.client().get(url, headers={**world.bearer("vera"), **headers}, buffered=True)
@@ -371,6 +448,9 @@ def test_a_picture_is_shown(web: World) -> None:
     reply = artifact(web, "load/picture.png")
     assert reply.headers["Content-Type"] == "image/png"
     assert reply.headers["Content-Disposition"].startswith("inline;")
+    policy = reply.headers["Content-Security-Policy"]
+    assert "sandbox; script-src 'none'" in policy
+    assert "default-src" not in policy  # it would block the styles of the browser's own document around the picture
     part = artifact(web, "load/picture.png", Range="bytes=1-3")
     assert (part.status_code, part.data) == (206, b"PNG")
     assert artifact(web, "load/picture.png", Range="bytes=9999-").status_code == 416

@@ -190,6 +190,65 @@ def test_the_form_signs_in_and_out(web: World) -> None:
     assert client.get(f"{API}/run/").status_code == 401
 
 
+def lang_of(client: FlaskClient, path: str) -> str:
+    found = re.search(r'<html lang="([a-z]+)"', client.get(path).get_data(as_text=True))
+    assert found is not None
+    return found[1]
+
+
+@pytest.mark.parametrize(("browser", "other"), [("en-US,en", "zh"), ("zh-CN,zh", "en")])
+def test_the_language_link_works_signed_out_and_stays(web: World, browser: str, other: str) -> None:
+    client = web.client()
+    client.environ_base["HTTP_ACCEPT_LANGUAGE"] = browser
+    own = browser[:2]
+    assert lang_of(client, "/login/") == own
+    for wanted in (other, own, other):
+        address = re.search(
+            rf'href="(/language/{wanted}[^"]*)"', client.get("/login/?next=/run/1").get_data(as_text=True)
+        )
+        assert address is not None
+        reply = client.get(address[1].replace("&amp;", "&"))
+        assert (reply.status_code, reply.headers["Location"]) == (302, "/login/?next=/run/1")
+        assert "HttpOnly" in reply.headers["Set-Cookie"]
+        assert lang_of(client, "/login/") == wanted
+    assert client.get("/").status_code == 302  # sent to sign in, which ends a session
+    assert lang_of(client, "/login/") == other
+    data = {"username": "vera", "password": PASSWORD, "csrf_token": csrf_of_login(client)}
+    assert client.post("/login/", data=data).status_code == 302
+    assert lang_of(client, "/") == other
+    assert lang_of(client, f"/run/{web.run_id}") == other
+    client.post("/logout/", data={"csrf_token": csrf_of(client)})
+    assert lang_of(client, "/login/") == other
+
+
+@pytest.mark.parametrize(
+    ("wanted", "place"),
+    [
+        ("/run/1?x=1", "/run/1?x=1"),
+        ("/login/", "/login/"),
+        ("/login/?next=//evil.example", "/login/"),
+        ("//evil.example", "/"),
+        ("//[", "/"),
+        ("https://evil.example/login/", "/"),
+        ("/login/../evil", "/"),
+        ("", "/"),
+    ],
+)
+def test_the_language_link_leads_back_and_nowhere_else(web: World, wanted: str, place: str) -> None:
+    reply = web.client().get("/language/zh", query_string={"next": wanted})
+    assert (reply.status_code, reply.headers["Location"]) == (302, place)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Flask-AppBuilder's own
+def test_the_administrators_pages_speak_the_chosen_language(web: World) -> None:
+    client = signed_in(web, "admin")
+    for lang, word in (("zh", "用户列表"), ("en", "List Users")):
+        client.get(f"/language/{lang}")
+        page = client.get("/users/list/").get_data(as_text=True)
+        assert word in page
+        assert '<a class="to-runs" href="/">' in page
+
+
 def test_cookies_are_secure_behind_https(web_redis: str, tmp_path: Path) -> None:
     worlds = make_world(web_redis, tmp_path, public_url="https://cube.example.org")
     world = next(worlds)

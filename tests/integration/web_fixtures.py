@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
@@ -14,6 +15,7 @@ from typing import Any
 
 from flask import Flask
 from flask.testing import FlaskClient
+from redis.exceptions import RedisError
 from sqlalchemy import insert, select, update
 from werkzeug.security import generate_password_hash
 
@@ -164,6 +166,8 @@ def make_world(redis_url: str, home: Path, **settings: Any) -> Iterator[World]:
     ensure_public_project(platform.context)
     ensure_admin(platform)
     app = create_app(platform)
+    with contextlib.suppress(RedisError):  # some tests have none
+        app.extensions["cube"].redis.flushdb()  # another test's counters
     sync_permissions(app)
     sync_catalog(platform.context, PLATFORM, platform.catalog)
     platform.report()

@@ -85,3 +85,30 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     ):
         with pytest.raises(ClientError, match=said):
             documents.read([str(path)])
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "caret", "hint"),
+    [
+        ("a:\n\tb: 1\n", "    →b: 1", 4, "Indent with spaces"),
+        ("a: 1\n b: 2\n", "     b: 2", 6, "Is it indented like the line above? or put quotes"),
+        ("a:\n  - x\n  b: 1\n", "      b: 1", 6, "begin it with '- '"),
+        ("a: {{ params.x }} y\n", "    a: {{ params.x }} y", 22, "quotes around the whole value"),
+        ("a: @x\n", "    a: @x", 7, "put quotes around"),
+        ("a: 1\nb\nc: 2\n", "    b", 4, "add what is missing"),
+        ("a: *x\n", "    a: *x", 7, "write the value out"),
+        ("é" * 200 + ": b: c", f"    …{'é' * 67}: b: c", 75, "quotes"),
+    ],
+)
+def test_a_mistake_is_shown_with_a_caret_and_a_hint(text: str, line: str, caret: int, hint: str) -> None:
+    with pytest.raises(ClientError) as caught:
+        documents.split("file", text)
+    _, shown, pointer = caught.value.message.split("\n")
+    assert (shown, pointer) == (line, " " * caret + "^")
+    assert len(shown) <= 120
+    assert hint.lower() in str(caught.value.resolution).lower()
+
+
+def test_a_mistake_in_a_later_document_is_counted_in_the_file() -> None:
+    with pytest.raises(ClientError, match="line 3, column 4"):
+        documents.split("file", "a: 1\n---\nb: *x\n")

@@ -83,3 +83,8 @@ def test_an_error_with_several_problems_shows_each() -> None:
     error = ClientError("bad", "one remedy", detail=[{"message": "first"}, {"message": "second"}])
     assert error.lines() == ["error: bad", "  first", "  second"]
     assert ClientError("bad", "one remedy", detail=[{"message": "first"}]).lines() == ["error: bad", "  one remedy"]
+
+
+def test_a_wrapped_table_keeps_every_word() -> None:
+    text = show.table([["a", "one two three four five six"], ["b", "short"]], ["N", "WHAT"], wrap=23)
+    assert text.splitlines() == ["N  WHAT", "a  one two three four", "   five six", "b  short"]

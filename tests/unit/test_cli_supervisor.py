@@ -8,14 +8,16 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
 from myapp.config import Settings
-from myapp.supervisor import checks
+from myapp.supervisor import checks, first_start
 from myapp.supervisor.children import FIRST_PAUSE_S, LONGEST_PAUSE_S, Child, how_it_ended
 from myapp.supervisor.errors import StartError
 
@@ -41,6 +43,47 @@ def test_a_taken_port_is_named_with_one_that_is_free(tmp_path: Path, taken: int)
     suggested = int(caught.value.resolution.rpartition("=")[2])
     assert suggested > taken
     assert checks.bind_once("127.0.0.1", suggested) == suggested
+
+
+@pytest.mark.parametrize(
+    ("said", "who"),
+    [
+        ('{"status": "ready", "database": "ok", "redis": "ok", "worker": "ok"}', "another Cube Studio"),
+        ('{"status": "ok"}', "another program"),
+        ("hello", "another program"),
+    ],
+)
+def test_who_has_the_port(tmp_path: Path, said: str, who: str) -> None:
+    class Ready(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(said.encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            return
+
+    with HTTPServer(("127.0.0.1", 0), Ready) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(StartError, match=f"is taken by {who}"):
+            checks.choose_port(settings(tmp_path, port=server.server_port))
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("home", "prefix"),
+    [("var", ""), ("var2", "CUBE_HOME=./var2 "), ("a b", "CUBE_HOME='./a b' "), ("../other", "CUBE_HOME={up}/other ")],
+)
+def test_the_printed_command_works_as_pasted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str, prefix: str
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    command = first_start.shown_command(here / home)
+    assert command.startswith(prefix.format(up=tmp_path))
+    assert command.endswith("cube")
+    assert ("CUBE_HOME" in command) is bool(prefix)
 
 
 def test_port_zero_is_any_free_port(tmp_path: Path) -> None:

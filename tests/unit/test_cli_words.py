@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from myapp.client import commands, follow, manage, show
+from myapp.client import commands, find, follow, manage, reading, show
 from myapp.client.documents import Document
 from myapp.client.errors import ClientError
+from myapp.client.options import one_of
 from tests.unit.test_cli_http import Script, Server, says, server
 
 __all__ = ["server"]
@@ -163,3 +164,129 @@ def test_a_folder_that_is_not_there(server: Server, here: Path) -> None:
     with pytest.raises(ClientError, match="cannot be written"):
         get(server, "nowhere/x")
     assert json.dumps(server.asked) == "[]"
+
+
+# ---- hints ----------------------------------------------------------------------------------------------------------
+
+
+def ends(status: int, body: Any) -> Script:
+    return says(status, body, Connection="close")
+
+
+def wants(server: Server, **more: Any) -> argparse.Namespace:
+    return argparse.Namespace(url=server.url, json=False, **more)
+
+
+def test_apply_words_a_problem_as_validate_does(
+    server: Server, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("p.yaml").write_text("# mine\nkind: Pipeline\nmetadata: {name: p}\n")
+    problems = [{"line": 2, "field": "spec.a", "message": "is bad", "resolution": "mend it"}, {"message": "two"}]
+    server.script = [
+        ends(422, {"message": "the pipeline is wrong: spec.a: is bad (and 1 more)", "detail": problems}),
+        ends(200, {"result": {"problems": problems}}),
+        ends(403, {"message": "you may not", "resolution": "ask"}),
+    ]
+    lines = ["  line 3, spec.a: is bad -> mend it", "  two"]
+    assert commands.apply(wants(server, file=["p.yaml"])) == 1
+    assert capsys.readouterr().err.splitlines() == ["error: p.yaml, line 2: Pipeline p: refused", *lines]
+    assert commands.validate(wants(server, file=["p.yaml"])) == 1
+    assert capsys.readouterr().out.splitlines()[1:] == lines
+    assert commands.apply(wants(server, file=["p.yaml"])) == 1
+    assert capsys.readouterr().err.splitlines() == ["error: p.yaml, line 2: Pipeline p: you may not", "  ask"]
+
+
+@pytest.mark.parametrize(
+    ("phase", "text", "rank", "said"),
+    [
+        ("active", "hi\n", 0, ["run 7 is still running; cube logs 7 -f follows it"]),
+        ("active", "", 1, ["rank 1 of task a has written nothing yet",
+                           "run 7 is still running; cube logs 7 --rank 1 -f follows it"]),
+        ("succeeded", "hi\n", 0, []),
+        ("succeeded", "", 0, ["task a has written nothing"]),
+    ],
+)
+def test_a_log_tells_what_is_not_in_it(
+    server: Server, here: Path, capsys: pytest.CaptureFixture[str], phase: str, text: str, rank: int, said: list[str]
+) -> None:
+    piece = {"text": text, "next_offset": len(text), "eof": phase != "active", "attempt": 1}
+    server.script = [ends(200, {"result": {"id": 7, "phase": "running", "tasks": [{"key": "a", "phase": phase}]}}),
+                     ends(200, {"result": piece}), ends(200, {"result": {**piece, "text": ""}})]
+    args = wants(server, run="7", task=None, attempt=None, rank=rank, follow=False, raw=False)
+    assert commands.logs(args) == 0
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err.splitlines()) == (text, said)
+
+
+def test_a_wrong_name_brings_the_nearest(server: Server, here: Path) -> None:
+    known = [{"id": 1, "name": "wine"}, {"id": 2, "name": "digits"}]
+    for word, hint in (("winee", "Did you mean 'wine'?"), ("zzz", "Known: digits, wine")):
+        server.script = [ends(200, {"result": []}), ends(200, {"result": known})]
+        with pytest.raises(ClientError, match=f"no pipeline {word}") as caught:
+            find.pipeline_id(server.client(), word, None)
+        assert caught.value.resolution == hint
+    with pytest.raises(argparse.ArgumentTypeError, match=r"there is no 'run'\. Did you mean 'runs'"):
+        one_of(("runs", "pipelines"))("run")
+
+
+def test_a_token_of_the_environment_is_named_when_it_is_refused(server: Server, here: Path) -> None:
+    server.script = [ends(401, {"message": "the token is not valid"})]
+    with pytest.raises(ClientError, match="the token in CUBE_TOKEN is not accepted") as caught:
+        commands.whoami(wants(server))
+    assert "CUBE_TOKEN" in str(caught.value.resolution)
+
+
+def test_nobody_is_signed_in_only_where_somebody_answers(
+    server: Server, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUBE_TOKEN")
+    server.script = [ends(401, {"message": "sign in"})]
+    with pytest.raises(ClientError, match="nobody is signed in"):
+        commands.whoami(wants(server))
+    with pytest.raises(ClientError, match="cannot be reached"):
+        commands.whoami(argparse.Namespace(url="http://127.0.0.1:9", json=False))
+
+
+# ---- descriptions ---------------------------------------------------------------------------------------------------
+
+
+def task(phase: str, *attempts: dict[str, Any]) -> dict[str, Any]:
+    return {"key": "a", "phase": phase, "attempts": [{"no": i + 1, **a} for i, a in enumerate(attempts)]}
+
+
+BAD: dict[str, Any] = {"phase": "failed", "diagnosis": {"summary": "was interrupted because the platform stopped"}}
+
+
+@pytest.mark.parametrize(
+    ("one", "said"),
+    [
+        (task("succeeded", BAD, {"phase": "succeeded"}),
+         ["#1 failed: was interrupted because the platform stopped; tried again"]),
+        (task("ready", {"phase": "lost", "message": "gone"}), ["#1 lost: gone"]),
+        (task("failed", BAD), []),  # its diagnosis is shown
+        (task("succeeded", {"phase": "succeeded"}), []),
+        (task("skipped"), []),
+    ],
+)
+def test_why_a_task_was_tried_again_stays_visible(one: dict[str, Any], said: list[str]) -> None:
+    assert [text for _, text in reading._lost_attempts([one])] == said
+
+
+def test_the_ranks_of_a_distributed_task() -> None:
+    assert list(reading._ranks(7, [task("active", {"phase": "released", "ranks": [{}, {}]})])) == [
+        ("a", "2; the log of one: cube logs 7 a --rank 0 (to 1)")]
+    assert list(reading._ranks(7, [task("active", {"phase": "released", "ranks": [{}]}), task("blocked")])) == []
+
+
+@pytest.mark.parametrize(
+    ("row", "about"),
+    [
+        ({"description": "Trees", "min": 1.0, "max": 0.5e3}, "Trees (1 to 500)"),
+        ({"min": 0.5}, "(at least 0.5)"),
+        ({"description": "Which", "choices": ["a", 2], "max": 9}, "Which (one of: a, 2; at most 9)"),
+        ({"description": "x" * 200}, "x" * 200),
+        ({"pattern": "^a+$"}, "(like ^a+$)"),
+    ],
+)
+def test_what_an_argument_may_be(row: dict[str, Any], about: str) -> None:
+    assert reading._about(row) == about

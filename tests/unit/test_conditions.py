@@ -222,6 +222,8 @@ def test_unknown_trigger() -> None:
         ("{{ params.none }} != null", "null != null"),
         ("{{ params.flag }} == false", "true == false"),
         ("{{ params.n }} in [1, 2]", "10 in [1,2]"),
+        ("0.8888888888888888 >= {{ params.n }}", "0.888889 >= 10"),
+        ("{{ params.rate }} == 0.50000001", "0.5 == 0.50000001"),
     ],
 )
 def test_a_condition_is_told_with_what_was_compared(text: str, compared: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from myapp.domain.ports import Cause, Observation, ObservedState, RankState
 from myapp.domain.runs.decide import Outcome, StopReason
-from myapp.domain.runs.diagnose import diagnose, first_bad_rank, resolution
+from myapp.domain.runs.diagnose import diagnose, first_bad_rank, resolution, with_log
 
 S = ObservedState
 
@@ -127,3 +127,32 @@ def test_no_cause_no_remedy() -> None:
 def test_the_rank_to_blame(ranks: tuple[RankState, ...], guilty: int | None) -> None:
     found = first_bad_rank(ranks)
     assert (found.rank if found else None) == guilty
+
+
+TRACE = "Traceback (most recent call last):\n  File \"x.py\", line 1\nModuleNotFoundError: No module named '{}'\n"
+
+
+@pytest.mark.parametrize(
+    ("tail", "said"),
+    [
+        (TRACE.format("pandas"), "add 'pandas' to environment.requirements"),
+        (TRACE.format("sklearn.svm"), "'sklearn' is missing: add 'scikit-learn'"),
+        (TRACE.format("a") + "bye\n", "add 'a'"),
+        (TRACE.format("a") + "went on\n" * 9, None),
+        (TRACE.format("a b; rm"), None),
+        ("the log said: No module named 'x'\n", None),
+        ("", None),
+    ],
+)
+def test_a_missing_module_is_named(tail: str, said: str | None) -> None:
+    found = diagnose(Outcome.FAILED, None, ended(rank(code=1)))
+    assert found is not None
+    told = with_log(found, tail)
+    assert (told.cause, told.summary) == (Cause.EXIT_NONZERO, found.summary)
+    assert (told == found) if said is None else (said in told.resolution)
+
+
+def test_only_an_exit_code_is_explained_by_the_log() -> None:
+    found = diagnose(Outcome.FAILED, None, ended(rank(code=137, cause=Cause.OOM)))
+    assert found is not None
+    assert with_log(found, TRACE.format("pandas")) is found

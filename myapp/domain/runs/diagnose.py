@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 
 from myapp.domain.ports import Cause, Observation, RankState
 from myapp.domain.runs.decide import Outcome, StopReason
@@ -79,6 +80,26 @@ def diagnose(outcome: Outcome, stop_reason: StopReason | None, observation: Obse
     cause = rank.cause or Cause.EXIT_NONZERO
     who = f"rank {rank.rank} ({rank.role} {rank.index}) " if len(observation.ranks) > 1 else ""
     return Diagnosis(cause, who + _words(cause, rank), detail=rank.message, resolution=resolution(cause))
+
+
+_MISSING_MODULE = re.compile(r"^ModuleNotFoundError: No module named '([A-Za-z_][A-Za-z0-9_.]{0,200})'", re.M)
+_LAST_LINES = 5
+_PACKAGES = {"PIL": "pillow", "bs4": "beautifulsoup4", "cv2": "opencv-python-headless", "skimage": "scikit-image",
+             "sklearn": "scikit-learn", "yaml": "pyyaml"}
+
+
+def with_log(found: Diagnosis, tail: str) -> Diagnosis:
+    """The diagnosis with what the end of the log tells: a Python module that is not in the environment."""
+    if found.cause is not Cause.EXIT_NONZERO:
+        return found
+    last = "\n".join(tail.rstrip().splitlines()[-_LAST_LINES:])
+    missing = _MISSING_MODULE.findall(last)
+    if not missing:
+        return found
+    module = missing[-1].partition(".")[0]
+    package = _PACKAGES.get(module, module)
+    return replace(found, detail=f"No module named '{missing[-1]}'",
+                   resolution=f"The Python module '{module}' is missing: add '{package}' to environment.requirements.")
 
 
 def _words(cause: Cause, rank: RankState) -> str:

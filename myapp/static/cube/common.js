@@ -44,14 +44,43 @@ export function el(tag, attributes = {}, ...children) {
 
 export const phase = (name) => el("span", { class: "phase " + name }, words[name] || name);
 
+const REASONS = JSON.parse(document.getElementById("reasons").textContent).map(([text, shown]) => [new RegExp("^" + text + "$"), shown]);
+
+// A reason ("task: what happened. What to do") in the page's language, where its sentences are known.
+export function told(text) {
+  return (text || "").split("\n").map((line) => {
+    const [, before, rest] = line.match(/^([a-z][a-z0-9_-]*: )?(.*)$/);
+    return known(line) || (before || "") + sentences(rest);
+  }).join("\n");
+}
+
+const sentences = (text) => text.split(". ").map((part) => known(part) || part).join(". ");
+
+function known(text) {
+  const bare = text.replace(/\.$/, "");
+  const found = REASONS.find(([pattern]) => pattern.test(bare));
+  return found && bare.replace(found[0], found[1]);
+}
+
+// A name: an ordinary one stays whole, only an endless one is broken anywhere.
+export function named(text, tag = "span", attributes = {}) {
+  const longest = Math.max(...text.split(/\s+/).map((word) => word.length));
+  return el(tag, { ...attributes, class: text.length <= 28 ? "whole" : longest > 28 ? "endless" : null }, text);
+}
+
+export const mark = (text, title, extra = "") => el("span", { class: ("mark " + extra).trim(), title }, text);
+
 const ABSOLUTE = new Intl.DateTimeFormat(lang, { dateStyle: "medium", timeStyle: "medium" });
+const SHORT = new Intl.DateTimeFormat(lang, { dateStyle: "short", timeStyle: "short" });
 const RELATIVE = new Intl.RelativeTimeFormat(lang, { numeric: "auto" });
 
 export function moment(iso) {
   if (!iso) return el("span", {}, "–");
   const at = new Date(iso);
-  return el("time", { datetime: iso, title: ABSOLUTE.format(at) }, ago(at));
+  return el("time", { class: "ago", datetime: iso, title: ABSOLUTE.format(at) }, ago(at));
 }
+
+export const clock = (iso) => SHORT.format(new Date(iso));
 
 function ago(at) {
   const seconds = (at - Date.now()) / 1000;
@@ -62,12 +91,25 @@ function ago(at) {
 }
 
 export function duration(from, to) {
-  if (!from) return "–";
+  if (!from) return el("span", {}, "–");
+  return el("span", to ? {} : { class: "lasting", "data-from": from }, lasted(from, to));
+}
+
+function lasted(from, to) {
   const seconds = Math.max(0, ((to ? new Date(to) : Date.now()) - new Date(from)) / 1000);
-  if (seconds < 10) return seconds.toFixed(1) + " s";
-  if (seconds < 60) return Math.round(seconds) + " s";
-  if (seconds < 3600) return Math.floor(seconds / 60) + " min " + Math.round(seconds % 60) + " s";
-  return Math.floor(seconds / 3600) + " h " + Math.floor((seconds % 3600) / 60) + " min";
+  const text = (...parts) => parts.map(([number, unit]) => number + " " + words[unit]).join(" ");
+  if (seconds < 9.95) return text([seconds.toFixed(1), "seconds"]);
+  const whole = Math.round(seconds);
+  if (whole < 60) return text([whole, "seconds"]);
+  if (whole < 3600) return text([Math.floor(whole / 60), "minutes"], [whole % 60, "seconds"]);
+  if (whole < 86400) return text([Math.floor(whole / 3600), "hours"], [Math.floor((whole % 3600) / 60), "minutes"]);
+  return text([Math.floor(whole / 86400), "days"], [Math.floor((whole % 86400) / 3600), "hours"]);
+}
+
+// Times and durations that go on, without drawing anything else anew.
+export function tick() {
+  for (const node of document.querySelectorAll("time.ago")) node.textContent = ago(new Date(node.dateTime));
+  for (const node of document.querySelectorAll(".lasting")) node.textContent = lasted(node.dataset.from, null);
 }
 
 export function size(bytes) {

@@ -1,5 +1,5 @@
 // The list of runs: asked for again every few seconds while the page is looked at.
-import { api, duration, el, live, moment, phase, show } from "./common.js";
+import { api, clock, duration, el, live, mark, moment, named, phase, show, tick, told, words } from "./common.js";
 
 const FAST_MS = 2000;
 const SLOW_MS = 8000;
@@ -14,14 +14,19 @@ let asked = 0;
 const by = (id) => document.getElementById(id);
 
 function row(run) {
-  const link = el("a", { href: "/run/" + run.id }, String(run.id));
-  const name = el("a", { href: "/run/" + run.id }, run.name);
-  const cell = (content, tight = false) => el("td", tight ? { class: "tight" } : {}, content);
+  const address = "/run/" + run.id;
+  const cell = (part, ...content) => el("td", { class: part }, ...content);
+  const name = [named(run.name, "a", { href: address })];
+  if (run.kind === "job") name.push(" ", mark(words.job));
+  if (run.schedule_id) name.push(" ", mark(words.schedule, clock(run.scheduled_at), "narrow"));
+  const by = run.schedule_id
+    ? [mark(words.schedule), " ", el("span", { class: "quiet small tight" }, clock(run.scheduled_at))] : [run.created_by || "–"];
   const facts = el("tr", {},
-    cell(link, true), cell(name), cell(run.project), cell(phase(run.phase), true), cell(moment(run.submitted_at), true),
-    cell(duration(run.started_at, run.finished_at), true), cell(run.created_by || "–"));
+    cell("at-run tight", el("a", { href: address }, String(run.id))), cell("at-name", ...name), cell("at-project", named(run.project)),
+    cell("at-phase tight", phase(run.phase)), cell("at-time tight", moment(run.submitted_at)),
+    cell("at-duration tight", duration(run.started_at, run.finished_at)), cell("at-by", ...by));
   if (!run.reason || run.phase === "succeeded") return [facts];
-  const why = el("div", { class: "brief", title: run.reason }, run.reason);
+  const why = el("div", { class: "brief", title: run.reason }, told(run.reason));
   return [facts, el("tr", { class: "told" }, el("td"), el("td", { colspan: 6 }, why))];
 }
 
@@ -31,7 +36,11 @@ function draw(page) {
   table.hidden = rows.length === 0;
   by("empty").hidden = rows.length > 0 || wanted !== "" || before !== "";
   by("nothing").hidden = rows.length > 0 || (wanted === "" && before === "");
-  body.replaceChildren(...rows.flatMap(row));
+  const key = JSON.stringify(rows);
+  if (body.dataset.key !== key) {  // else what has the focus would lose it
+    body.dataset.key = key;
+    body.replaceChildren(...rows.flatMap(row));
+  }
   by("newest").hidden = before === "";
   by("older").hidden = !page.next;
   by("older").onclick = () => go(wanted, String(page.next));
@@ -78,4 +87,5 @@ by("filters").addEventListener("click", (event) => {
 by("show-all").addEventListener("click", () => go("", ""));
 by("newest").addEventListener("click", () => go(wanted, ""));
 document.addEventListener("visibilitychange", () => { if (!document.hidden) load(); });
+setInterval(tick, 1000);
 load();
