@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 _BATCH = 500
 _LONGEST_S = 3600.0
-_GATHER_S = 0.015  # changes that come together are read together
+_GATHER_S = 0.015  # after a look, changes that come together are read together
 _HEADERS = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
 _STREAM = "text/event-stream"
 
@@ -97,6 +97,7 @@ class _Stream:
         try:
             while not self._waiter.closing and time.monotonic() - began < _LONGEST_S:
                 events = events_after(self._context, self._actor, self._run_id, self._after, _BATCH)
+                read = time.monotonic()
                 if events:
                     self._after = events[-1]["seq"]
                     yield b"".join(_event("transition", e["seq"], e) for e in events)
@@ -110,8 +111,8 @@ class _Stream:
                     self._actor = self._asking().actor
                     checked = time.monotonic()
                     yield b": keep-alive\n\n"
-                else:
-                    time.sleep(_GATHER_S)
+                elif (early := read + _GATHER_S - time.monotonic()) > 0:
+                    time.sleep(early)
         except CubeError as error:
             log.info("the events of run %s end: %s", self._run_id, error.code)
         except (SQLAlchemyError, RedisError, OSError) as error:
