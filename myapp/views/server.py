@@ -14,6 +14,7 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.workers.gthread import ThreadWorker
 
 from myapp.views import app as _app  # noqa: F401  imported before gunicorn forks, so that the workers share its memory
+from myapp.views.turnstile import Turnstile
 
 if TYPE_CHECKING:
     from myapp.composition import Platform
@@ -106,7 +107,7 @@ class Server(BaseApplication):
         from myapp import create_app
 
         self._flask = create_app(self._platform)
-        return self._flask
+        return Turnstile(self._flask)
 
     def run(self) -> None:
         if self.cfg.workers > 1:
