@@ -251,6 +251,18 @@ def test_a_store_that_is_full_delays_the_end_and_loses_nothing(build: Build) -> 
     assert history(house) == [("succeeded", "")]
 
 
+def test_results_that_cannot_be_read_do_not_keep_a_run_open(build: Build) -> None:
+    class Unreadable(FakeBackend):
+        def collect(self, key: AttemptKey, handle: Handle) -> Collected:
+            raise RecursionError("maximum depth exceeded")
+
+    house = build(lambda clock: Unreadable(Script(), clock))
+    run_id = house.submit(tasks_of(a=shell("true")))
+    assert house.end(run_id, skipping=True).phase == "succeeded"
+    assert "could not be kept: RecursionError" in house.tasks(run_id)["a"].reason
+    assert house.outputs(run_id) == {}
+
+
 # -- crash points -----------------------------------------------------------------------------------------------------
 
 POINTS = ("admitted", "created", "released", "fired", "finalizing", "sealed", "closed")
