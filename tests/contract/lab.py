@@ -136,6 +136,15 @@ def local_lab(root: Path, sandbox: Any = "none", **settings: Any) -> Lab:
     return Lab(LocalBackend(LocalSettings(home=root / "home", sandbox=sandbox, node="here", **settings)), root)
 
 
+def run(lab: Lab, script: str, **options: Any) -> tuple[AttemptKey, Handle]:
+    """Start a shell script and release it."""
+    return lab.start((SH, "-c", script), **options)
+
+
+def log_of(lab: Lab, key: AttemptKey, handle: Handle) -> str:
+    return lab.backend.read_log(key, handle, 0, 0, 1 << 20).data.decode()
+
+
 def marked_processes(uid: str) -> list[int]:
     """Living processes whose environment carries the job's mark."""
     found = []

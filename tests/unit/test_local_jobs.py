@@ -12,34 +12,10 @@ from pathlib import Path
 import pytest
 
 from myapp.backends.local import cgroups, sandbox
-from myapp.domain.ports import AttemptKey, Cause, Handle, ObservedState, RankSpec, Rejected, Resources
-from tests.contract.lab import MIB, SH, Lab, eventually, local_lab
+from myapp.domain.ports import Cause, ObservedState, RankSpec, Rejected, Resources
+from tests.contract.lab import MIB, SH, Lab, eventually, local_lab, log_of, run
 
 S = ObservedState
-
-
-@pytest.fixture(params=["none", "bwrap"])
-def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
-    if request.param == "bwrap" and (reason := sandbox.probe().reason):
-        pytest.skip(reason)
-    lab = local_lab(tmp_path, request.param)
-    yield lab
-    lab.close()
-
-
-@pytest.fixture
-def plain(tmp_path: Path) -> Iterator[Lab]:
-    lab = local_lab(tmp_path)
-    yield lab
-    lab.close()
-
-
-def run(lab: Lab, script: str, **options: object) -> tuple[AttemptKey, Handle]:
-    return lab.start((SH, "-c", script), **options)
-
-
-def log_of(lab: Lab, key: AttemptKey, handle: Handle) -> str:
-    return lab.backend.read_log(key, handle, 0, 0, 1 << 20).data.decode()
 
 
 # -- what a job is told, and what it is not ------------------------------------------------------------------------

@@ -9,42 +9,17 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from myapp.backends.local import leftovers, sandbox
+from myapp.backends.local import leftovers
 from myapp.backends.local.identity import Identity, Life, boot_id, pid_namespace, stat_fields
 from myapp.backends.local.interrupt import interrupt_all
 from myapp.domain.ports import AttemptKey, Cause, Handle, ObservedState
-from tests.contract.lab import SH, Lab, eventually, local_lab, marked_processes
+from tests.contract.lab import Lab, eventually, local_lab, marked_processes, run
 
 S = ObservedState
-
-
-@pytest.fixture(params=["none", "bwrap"])
-def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
-    if request.param == "bwrap" and (reason := sandbox.probe().reason):
-        pytest.skip(reason)
-    lab = local_lab(tmp_path, request.param)
-    yield lab
-    lab.close()
-
-
-@pytest.fixture
-def plain(tmp_path: Path) -> Iterator[Lab]:
-    lab = local_lab(tmp_path)
-    yield lab
-    lab.close()
-
-
-def run(lab: Lab, script: str, **options: object) -> tuple[AttemptKey, Handle]:
-    return lab.start((SH, "-c", script), **options)
-
-
-def log_of(lab: Lab, key: AttemptKey, handle: Handle) -> str:
-    return lab.backend.read_log(key, handle, 0, 0, 1 << 20).data.decode()
 
 
 # -- nothing survives, nothing is taken along ----------------------------------------------------------------------
