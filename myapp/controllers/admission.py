@@ -10,6 +10,7 @@ from myapp.controllers.engine import Engine
 from myapp.domain.naming import object_name
 from myapp.domain.runs.phases import AttemptPhase, Desired, Entity, TaskPhase
 from myapp.domain.scheduling.plan import Candidate, plan
+from myapp.domain.scheduling.resources import Request
 from myapp.persistence import run_store
 from myapp.persistence.unit_of_work import Topic, UnitOfWork
 
@@ -27,7 +28,7 @@ def step(engine: Engine, backend: str) -> list[int]:
             return []
         used = run_store.usage(unit.connection, backend)
         free = {resource: amount - used.get(resource, 0) for resource, amount in capacity.items()}
-        chosen = plan([Candidate(r.id, request_of(r), r.queued_at or unit.now) for r in rows], free, unit.now)
+        chosen = plan([Candidate(r.id, _request(r), r.queued_at or unit.now) for r in rows], free, unit.now)
         if not chosen:
             return []
         by_id = {r.id: r for r in rows}
@@ -51,8 +52,8 @@ def step(engine: Engine, backend: str) -> list[int]:
     return attempts
 
 
-def request_of(row: Row[Any]) -> dict[str, int]:
-    return {"cpu": row.cpu_milli, "memory": row.memory, "gpu": row.gpu}
+def _request(row: Row[Any]) -> dict[str, int]:
+    return Request(row.cpu_milli, row.memory, row.gpu).amounts()
 
 
 def _admit(unit: UnitOfWork, row: Row[Any], run: Row[Any], backend: str, devices: list[int] | None) -> int:
@@ -94,8 +95,7 @@ def _admit(unit: UnitOfWork, row: Row[Any], run: Row[Any], backend: str, devices
                 "amount": amount,
                 "reserved_at": unit.now,
             }
-            for resource, amount in request_of(row).items()
-            if amount > 0
+            for resource, amount in _request(row).items()
         ],
     )
     return attempt_id

@@ -7,11 +7,10 @@ from typing import Any
 
 from myapp.controllers.engine import Engine
 from myapp.domain.errors import CubeError
-from myapp.domain.frameworks.framework import Framework
-from myapp.domain.frameworks.render import render_launch
+from myapp.domain.frameworks.render import port_names, render_launch
 from myapp.domain.frameworks.topology import Plan, plan
 from myapp.domain.jobspec import AIJobSpec
-from myapp.domain.ports import Addresses, AttemptKey, ExecutionBackend, LaunchSpec, RankState, Rejected
+from myapp.domain.ports import AttemptKey, ExecutionBackend, LaunchSpec, RankState, Rejected
 from myapp.domain.runs.retry import RetryPolicy
 
 
@@ -32,7 +31,8 @@ def build(engine: Engine, backend: ExecutionBackend, view: Any, key: AttemptKey)
         planned, problems = plan(framework, spec)
         if planned is None:
             raise Rejected("; ".join(p.message for p in problems))
-        addresses = _addresses(backend, view, key, planned, framework)
+        ports = port_names(framework, planned)
+        addresses = backend.addresses(view.node_key, key, planned.replicas, ports)
         return render_launch(
             framework,
             spec,
@@ -54,19 +54,6 @@ def build(engine: Engine, backend: ExecutionBackend, view: Any, key: AttemptKey)
         raise Rejected(error.message, resolution=error.resolution or "") from error
     except ValueError as error:
         raise Rejected(f"its frozen spec cannot be launched by this version: {error}"[:1000]) from error
-
-
-def _addresses(backend: ExecutionBackend, view: Any, key: AttemptKey, planned: Plan, framework: Framework) -> Addresses:
-    """Hosts and ports. A port that every rank listens on is asked for once per rank, as `name.rank`."""
-    names = list(framework.ports) if planned.topology != "single" else []
-    per_rank = {n: [f"{n}.{r.rank}" for r in planned.ranks] for n in names if framework.ports[n].per_rank}
-    wanted = [n for n in names if n not in per_rank] + [one for many in per_rank.values() for one in many]
-    given = backend.addresses(view.node_key, key, planned.replicas, tuple(wanted))
-    return Addresses(
-        hosts=given.hosts,
-        ports={n: p for n, p in given.ports.items() if n in framework.ports},
-        rank_ports={n: [given.ports[one] for one in many] for n, many in per_rank.items()},
-    )
 
 
 def devices_of(planned: Plan, devices: list[int]) -> dict[int, tuple[int, ...]]:

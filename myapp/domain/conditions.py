@@ -18,7 +18,6 @@ from myapp.domain.naming import shown
 from myapp.domain.templating import Bad, Context, Ref, Vocabulary, as_text, lookup, scan
 
 MAX_CONDITION = 1000
-OPERATORS = ("==", "!=", "<=", ">=", "<", ">", "in", "not in")
 _REMEDY = "write one comparison such as {{ params.mode }} == 'full' or {{ tasks.evaluate.outputs.accuracy }} >= 0.95"
 _TOKEN = re.compile(
     r"\s*(?:(?P<ref>\{\{.*?\}\})|(?P<op>==|!=|<=|>=|<|>|\bnot\s+in\b|\bin\b)|(?P<text>'[^']*'|\"[^\"]*\")"

@@ -37,11 +37,6 @@ class Graph:
         """Nodes that depend on nothing."""
         return [key for key, up in zip(self.keys, self._up, strict=True) if not up]
 
-    @property
-    def leaves(self) -> list[str]:
-        """Nodes that nothing depends on."""
-        return [key for key, down in zip(self.keys, self._down, strict=True) if not down]
-
     def upstream(self, key: str) -> list[str]:
         """What it directly depends on. Raises KeyError for an unknown node."""
         return [self.keys[i] for i in self._up[self._index[key]]]

@@ -41,6 +41,6 @@ USER = lightweight(
 
 def insert_row(connection: Connection, table: Table, values: dict[str, Any]) -> int:
     """Insert one row; its new id."""
-    key = connection.execute(insert(table).values(**values)).inserted_primary_key
+    key = connection.execute(insert(table), values).inserted_primary_key
     assert key is not None
     return int(key[0])

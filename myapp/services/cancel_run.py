@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import select, update
 
 from myapp.domain.errors import Conflict, NotFound
 from myapp.domain.permissions import Actor, Permission
 from myapp.domain.runs.phases import RUN_TERMINAL, Desired
-from myapp.models import Audit, Run
+from myapp.models import Run
 from myapp.persistence import run_store
 from myapp.persistence.scope import TenantScope
 from myapp.persistence.unit_of_work import Topic
 from myapp.services.context import Context
+from myapp.services.transactions import audit
 
 NET_S = 5.0
 
@@ -38,16 +39,5 @@ def cancel_run(ctx: Context, actor: Actor, run_id: int, *, reason: str = "") -> 
             .values(desired=str(Desired.STOP), reason=text, reason_code="cancelled", next_check_at=unit.now + NET_S)
         )
         run_store.hasten(unit.connection, run_id, unit.now + NET_S)
-        unit.connection.execute(
-            insert(Audit).values(
-                at=unit.now,
-                actor=actor.username[:64],
-                user_id=actor.user_id,
-                project_id=project_id,
-                action=str(Permission.RUN_CANCEL),
-                target=f"run:{run_id}",
-                address=actor.address[:64],
-                outcome="ok",
-            )
-        )
+        audit(unit, actor, Permission.RUN_CANCEL, f"run:{run_id}", project_id=project_id)
         unit.post(Topic.RUN, run_id)

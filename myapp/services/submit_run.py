@@ -17,15 +17,16 @@ from myapp.domain.params import resolve_params
 from myapp.domain.permissions import Actor, Permission
 from myapp.domain.pipelinegraph import PipelineGraph
 from myapp.domain.runs.phases import TaskPhase
-from myapp.models import Audit, Pipeline, PipelineVersion, Project, Run, TaskRun
+from myapp.models import Pipeline, PipelineVersion, Project, Run, TaskRun
 from myapp.persistence import run_store
 from myapp.persistence.scope import TenantScope
 from myapp.persistence.unit_of_work import Topic, UnitOfWork
 from myapp.services.context import Context
+from myapp.services.transactions import audit
 
 PRIORITIES = {"low": -10, "normal": 0, "high": 10}
 MAX_KEY = 128
-_INSERT_RUN, _INSERT_TASKS, _INSERT_AUDIT = (insert(cast(Table, m.__table__)) for m in (Run, TaskRun, Audit))
+_INSERT_RUN, _INSERT_TASKS = (insert(cast(Table, m.__table__)) for m in (Run, TaskRun))
 
 
 @dataclass(frozen=True)
@@ -226,18 +227,6 @@ def insert_run(unit: UnitOfWork, request: RunRequest) -> int:
     )
     if carried:
         run_store.carry_results(unit.connection, run_id)
-    unit.connection.execute(
-        _INSERT_AUDIT,
-        {
-            "at": unit.now,
-            "actor": request.actor.username[:64],
-            "user_id": request.actor.user_id,
-            "project_id": request.project_id,
-            "action": str(Permission.RUN_SUBMIT),
-            "target": f"run:{run_id}",
-            "address": request.actor.address[:64],
-            "outcome": "ok",
-        },
-    )
+    audit(unit, request.actor, Permission.RUN_SUBMIT, f"run:{run_id}", project_id=request.project_id)
     unit.post(Topic.RUN, run_id)
     return run_id

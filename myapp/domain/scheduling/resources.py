@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from myapp.domain.quantities import format_cpu, format_memory
+from myapp.domain.scheduling import plan
 
 _GIB = 2**30
 
@@ -29,7 +30,7 @@ class Request:
 
 def fits(request: Request, free: Mapping[str, int]) -> bool:
     """Whether all of it is free. A resource that is not listed is not there."""
-    return all(amount <= free.get(name, 0) for name, amount in request.amounts().items())
+    return plan.fits(request.amounts(), free)
 
 
 def describe_shortage(request: Request, free: Mapping[str, int], capacity: Mapping[str, int]) -> str:

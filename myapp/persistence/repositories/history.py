@@ -64,17 +64,18 @@ def insert_audit(
     detail: dict[str, Any] | None = None,
 ) -> None:
     connection.execute(
-        insert(AUDIT).values(
-            at=at,
-            actor=actor[:64],
-            user_id=user_id,
-            project_id=project_id,
-            action=action[:64],
-            target=target[:128],
-            outcome=outcome[:32],
-            address=address[:64],
-            detail=detail,
-        )
+        insert(AUDIT),
+        {
+            "at": at,
+            "actor": actor[:64],
+            "user_id": user_id,
+            "project_id": project_id,
+            "action": action[:64],
+            "target": target[:128],
+            "outcome": outcome[:32],
+            "address": address[:64],
+            "detail": detail,
+        },
     )
 
 
